@@ -15,7 +15,7 @@ from torch import Tensor
 from albertkit.batches.packed import PackedBatch
 from albertkit.config import AlbertConfig
 from albertkit.engines import Engine, load_engine
-from albertkit.engines.engine import Precision, has_instructions, native_bf16
+from albertkit.engines.engine import Precision, has_instructions, has_native_bf16
 from albertkit.model import AlbertModel
 from albertkit.training.processes import find_device
 from benchmarks.harness import (
@@ -358,7 +358,7 @@ def _rows(
     theirs = [
         Contender(name, meter.theirs(*arguments, calls), count) for name, arguments in peers.items()
     ]
-    fast = [name for name in engines if name != "bf16" or native_bf16(CPU)]
+    fast = [name for name in engines if name != "bf16" or has_native_bf16(CPU)]
     products = matrix_products(fast, MATMUL["cpu"])
     gflop = 2 * MATMUL["cpu"] ** 3 / 1e9
     peaks = {

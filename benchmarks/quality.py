@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 from albertkit.config import AlbertConfig
-from albertkit.engines.engine import native_bf16
+from albertkit.engines.engine import has_native_bf16
 from albertkit.files import write_json
 from albertkit.pretraining.pretrain_command import estimate
 from albertkit.pretraining.settings import PAPER_STEPS, PretrainSettings
@@ -200,7 +200,7 @@ class Race:
     def _fastest(self, peer: PeerSetting) -> tuple[PeerSetting, float]:
         """Return the Trainer's fastest setting on this machine, and its seconds an update: fp32 or bf16, compiled or not."""
         speeds: dict[PeerSetting, float] = {}
-        for bf16 in (False, True) if native_bf16(CPU) else (False,):
+        for bf16 in (False, True) if has_native_bf16(CPU) else (False,):
             # torch.compile writes C++ for a CPU
             for compiled in (False, True) if which("c++") else (False,):
                 setting = dataclasses.replace(peer, bf16=bf16, compile=compiled)

@@ -5,7 +5,12 @@ import pytest
 from PIL import ImageFont
 
 import albertkit.captioning.predict as sheet_text
-from albertkit.captioning.predict import contact_sheet, drawable_line, find_font, wrap_text
+from albertkit.captioning.predict import (
+    contact_sheet,
+    drawable_line,
+    find_font_and_missing_letters,
+    wrap_text,
+)
 
 WORDS = "a young boy in a blue shirt shows how to fold a plane out of red paper at a wooden table".split()
 
@@ -46,7 +51,7 @@ def test_frames_are_shown_in_their_order():
 
 
 def test_lines_fit_and_lose_nothing():
-    font = find_font("한국어 漢字 é")[0].font_variant(size=22)
+    font = find_font_and_missing_letters("한국어 漢字 é")[0].font_variant(size=22)
     random = np.random.default_rng(3)
     letters = [*"aWéiه국x", "e\u0301"]
     for _ in range(60):
@@ -74,15 +79,15 @@ def test_a_longer_caption_takes_more_lines():
 
 def test_hangul_is_drawn_where_a_font_has_it_and_named_where_none_has(monkeypatch):
     korean = "한 소년이 종이비행기를 접는다"
-    missing = find_font(korean)[1]
+    missing = find_font_and_missing_letters(korean)[1]
     if not missing:
-        font = find_font(korean)[0]
+        font = find_font_and_missing_letters(korean)[0]
         assert bytes(font.getmask("한")) != bytes(font.getmask("소"))
     monkeypatch.setattr(sheet_text, "FONTS", ())
-    fallback, missing = find_font(korean)
+    fallback, missing = find_font_and_missing_letters(korean)
     assert fallback.getname() == ImageFont.load_default(16).getname()
     assert missing == sorted(set(korean.replace(" ", "")))
-    assert find_font("plain letters")[1] == []
+    assert find_font_and_missing_letters("plain letters")[1] == []
     noted = contact_sheet(frames_of(2), np.zeros(2), korean)
     plain = contact_sheet(frames_of(2), np.zeros(2), "plain letters")
     assert noted.height > plain.height  # by the note

@@ -13,7 +13,7 @@ import torch
 
 from albertkit.config import AlbertConfig
 from albertkit.conversion import checkpoints
-from albertkit.conversion.checkpoints import fetch_archive, fetch_model
+from albertkit.conversion.checkpoints import fetch_archive_and_describe, fetch_model_and_describe
 from albertkit.conversion.convert import convert
 from albertkit.errors import AlbertKitError
 from albertkit.model import AlbertForPreTraining
@@ -119,7 +119,7 @@ def url_of(server, name="albert_tiny.tar.gz"):
 
 def refused(address, slug, message=""):
     with pytest.raises(AlbertKitError) as caught:
-        fetch_model(address)
+        fetch_model_and_describe(address)
     assert caught.value.slug == slug, caught.value
     assert message in f"{caught.value.message} {caught.value.hint}"
     return caught.value
@@ -148,16 +148,16 @@ def test_an_archive_is_converted_from_every_kind_of_address(archive, server, tmp
 
 
 def test_what_was_downloaded_is_kept_and_used_where_the_address_is_out_of_reach(server, cache):
-    file, note = fetch_archive(url_of(server))
+    file, note = fetch_archive_and_describe(url_of(server))
     assert note.startswith("downloaded")
     num_requests = server.request_starts
-    second_file, note = fetch_archive(url_of(server))
+    second_file, note = fetch_archive_and_describe(url_of(server))
     assert second_file == file
     assert "the copy in" in note
     assert server.request_starts == num_requests
     server.shutdown()
     server.server_close()
-    second_file, note = fetch_archive(url_of(server))
+    second_file, note = fetch_archive_and_describe(url_of(server))
     assert second_file == file
     assert "cannot be reached: the copy of 20" in note
     file.write_bytes(b"damaged")
@@ -172,7 +172,7 @@ def test_an_interrupted_download_goes_on_where_it_ended(server, archive, cache):
     assert 0 < had <= server.cut
     server.cut = 0
     server.request_starts = ()
-    file, _ = fetch_archive(url_of(server))
+    file, _ = fetch_archive_and_describe(url_of(server))
     assert file.read_bytes() == archive.read_bytes()
     assert min(server.request_starts) == had
     assert not list(cache.rglob(".partial-*"))
@@ -185,7 +185,7 @@ def test_it_begins_again_where_the_server_has_no_ranges_or_another_file(server, 
     server.tag = "two"
     server.request_starts = ()
     server.body = archive.read_bytes()[:-8] + archive.read_bytes()[-8:][::-1]
-    file, _ = fetch_archive(url_of(server))
+    file, _ = fetch_archive_and_describe(url_of(server))
     assert file.read_bytes() == server.body
     assert min(server.request_starts) == 0
     server.ranges, server.body, server.tag, server.cut = (
@@ -196,7 +196,7 @@ def test_it_begins_again_where_the_server_has_no_ranges_or_another_file(server, 
     )
     refused(url_of(server), "unreachable")
     server.cut = 0
-    assert fetch_archive(url_of(server))[0].read_bytes() == archive.read_bytes()
+    assert fetch_archive_and_describe(url_of(server))[0].read_bytes() == archive.read_bytes()
 
 
 def test_checksums_are_verified(server, cache):
@@ -213,7 +213,7 @@ def test_checksums_are_verified(server, cache):
     assert not list(cache.rglob(".partial-*"))
     server.md5 = b64encode(hashlib.md5(server.body).digest()).decode()
     server.tag = "five"
-    assert fetch_archive(url_of(server))[1].endswith(right)
+    assert fetch_archive_and_describe(url_of(server))[1].endswith(right)
 
 
 def test_what_is_no_archive_is_said(server):
@@ -246,7 +246,7 @@ def test_what_is_no_archive_is_said(server):
 )
 def test_published_addresses(monkeypatch, address, url, name):
     monkeypatch.setattr(checkpoints, "find_spec", lambda _: None)
-    assert checkpoints.download_address(address) == (url, name)
+    assert checkpoints.address_and_file_name(address) == (url, name)
 
 
 def test_an_address_as_model_names_convert():

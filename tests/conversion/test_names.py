@@ -22,9 +22,9 @@ def test_every_parameter_of_every_class_has_a_row(name):
         model = getattr(public, name)(CONFIG)
     for parameter in model.state_dict():
         full = parameter if name != "AlbertModel" else f"albert.{parameter}"
-        variable = names.tf1_variable(full)
+        variable = names.tf1_variable_name_and_layout(full)
         assert variable is not None, full
-        assert names.parameter_of_variable(variable[0]) == (full, variable[1])
+        assert names.parameter_name_and_layout(variable[0]) == (full, variable[1])
 
 
 def test_no_name_stands_in_two_rows():
@@ -39,7 +39,7 @@ def test_googles_lists_are_covered(golden):
     for file in (golden / "tf1").glob("*/variables.json"):
         for variable, facts in read_json(file).items():
             slot = names.optimizer_slot(variable)
-            parameter = names.parameter_of_variable(variable)
+            parameter = names.parameter_name_and_layout(variable)
             assert (slot is None) != (parameter is None), variable
             if parameter:
                 covered.add(re.sub(r"group_\d", "group_0", variable))
@@ -53,7 +53,7 @@ def test_the_model_gardens_names_are_covered(golden):
     for folder in sorted((golden / "tf2").iterdir()):
         if (folder / "weights_by_name.npz").exists():
             for variable, values in np.load(folder / "weights_by_name.npz").items():
-                parameter = names.parameter_of_variable(variable)
+                parameter = names.parameter_name_and_layout(variable)
                 assert parameter is not None, variable
                 assert names.has_rank_of_layout(values.shape, parameter[1])
                 heads = names.num_heads_from_shape(values.shape, parameter[1])
@@ -71,17 +71,17 @@ def test_groups_and_inner_groups_are_carried_over():
         "bert/encoder/transformer/group_11/inner_group_3/ffn_1/intermediate/output/dense/kernel"
     )
     name = "albert.encoder.albert_layer_groups.11.albert_layers.3.ffn_output.weight"
-    assert names.parameter_of_variable(variable) == (name, TensorLayout.TRANSPOSED)
-    assert names.tf1_variable(name) == (variable, TensorLayout.TRANSPOSED)
+    assert names.parameter_name_and_layout(variable) == (name, TensorLayout.TRANSPOSED)
+    assert names.tf1_variable_name_and_layout(name) == (variable, TensorLayout.TRANSPOSED)
 
 
 def test_the_scope_of_a_hub_module_is_no_part_of_a_name():
     for scope in ("module/", "module_1/"):
-        assert names.parameter_of_variable(f"{scope}bert/pooler/dense/bias") == (
+        assert names.parameter_name_and_layout(f"{scope}bert/pooler/dense/bias") == (
             "albert.pooler.bias",
             TensorLayout.AS_IS,
         )
-    assert names.parameter_of_variable("my_module/bert/pooler/dense/bias") is None
+    assert names.parameter_name_and_layout("my_module/bert/pooler/dense/bias") is None
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_the_scope_of_a_hub_module_is_no_part_of_a_name():
 )
 def test_other_names_are_not_guessed(variable):
     """The first two are of a port to Keras that gives every layer norms of its own (huggingface/transformers#10774)."""
-    assert names.parameter_of_variable(variable) is None
+    assert names.parameter_name_and_layout(variable) is None
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 
 from albertkit.engines import arithmetic
-from albertkit.engines.arithmetic import TABLE_ROWS, activated_to_uint8, loops, rows_to_uint8
+from albertkit.engines.arithmetic import TABLE_ROWS, activations_to_uint8, loops, rows_to_uint8
 from albertkit.engines.cpu.engine import split_batch
 
 RANDOM = np.random.default_rng(0)
@@ -23,7 +23,7 @@ def to_uint8(rows, out, scale):
 
 @loops
 def activated(values, top, squares, peaks, indices, excess, out):
-    return activated_to_uint8(values, top, squares, peaks, indices, excess, out)
+    return activations_to_uint8(values, top, squares, peaks, indices, excess, out)
 
 
 def test_rows_in_uint8_are_within_half_a_step():

@@ -222,7 +222,7 @@ def test_an_older_torch_does_not_hide_what_the_processor_has(monkeypatch):
 
 
 def test_auto_is_never_int8(make_model):
-    faster = processor.faster_bf16(torch.device("cpu"))
+    faster = processor.is_bf16_faster(torch.device("cpu"))
     assert load_engine(make_model()).precision == ("bf16" if faster else "fp32")
 
 
@@ -241,7 +241,7 @@ def test_bf16_counts_where_it_is_faster(maker, sets, faster, tmp_path, monkeypat
     intel = processor.is_intel(tmp_path / "cpuinfo")
     monkeypatch.setattr(processor, "is_intel", lambda: intel)
     monkeypatch.setattr(processor, "has_instructions", lambda *names: bool(sets & set(names)))
-    assert processor.faster_bf16(torch.device("cpu")) is faster
+    assert processor.is_bf16_faster(torch.device("cpu")) is faster
 
 
 def test_a_processor_without_the_instructions(make_model, monkeypatch):

@@ -27,11 +27,11 @@ from albertkit.engines.cpu.tiles import (
     ROWS,
     VECTOR,
     VECTORS,
-    column_registers_of_tile,
     multiply_tile,
+    num_column_registers_of_tile,
+    num_rows_of_tile,
     pack,
     panel_offset,
-    rows_of_tile,
 )
 from albertkit.engines.engine import ModelEngine
 from albertkit.model import PackedBatch
@@ -87,7 +87,7 @@ def as_numbers(rows):
 
 @loops
 def how_tiles_are(rows):
-    return rows_of_tile(rows), column_registers_of_tile(rows)
+    return num_rows_of_tile(rows), num_column_registers_of_tile(rows)
 
 
 @loops
@@ -474,7 +474,7 @@ def test_what_is_missing_is_named(monkeypatch):
 def test_a_system_that_refuses_matrix_registers(monkeypatch):
     if not matrix_tiles.compiles_for_amx():
         pytest.skip("the processor has no AMX")
-    monkeypatch.setattr(matrix_tiles, "allowed", lambda: False)
+    monkeypatch.setattr(matrix_tiles, "request_matrix_registers", lambda: False)
     assert fused.precision_problem("int8") == "the system does not let this process use AMX"
     assert not fused.precision_problem("fp32")
 

@@ -90,11 +90,11 @@ def reader(target):
         return lambda file: read_example(file.read_bytes())
     if target == "table":
         from albertkit.conversion.tensorflow.records import parser_errors_name_file
-        from albertkit.conversion.tensorflow.table import read_index
+        from albertkit.conversion.tensorflow.table import read_num_shards_and_entries
 
         def read(file):
             with parser_errors_name_file(file):
-                read_index(file.read_bytes())
+                read_num_shards_and_entries(file.read_bytes())
 
         return read
     if target in ("wiki", "jsonl"):

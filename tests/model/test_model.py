@@ -125,7 +125,7 @@ def test_the_gradients_of_reused_weights_are_autograds(make_model, monkeypatch, 
     model.gradient_checkpointing = recompute
     results = gradients(model, total_loss(model, batch))
     with monkeypatch.context() as patched:
-        patched.setattr(layers, "for_repeated_layer", lambda projection: projection)
+        patched.setattr(layers, "faster_for_repeated_layer", lambda projection: projection)
         expected = gradients(model, total_loss(model, batch))
     torch.testing.assert_close(results, expected, atol=1e-6, rtol=1e-4)
     weights = model.albert.encoder.layers(torch.float32)[0][1]

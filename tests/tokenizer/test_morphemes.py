@@ -332,5 +332,5 @@ def test_rules_for_korean():
     assert [text[a:b] for a, b in zip(aligned.starts[8:11], aligned.ends[8:11], strict=True)] == [
         unicodedata.normalize("NFD", c) for c in "한민국"
     ]
-    assert rules.rules_lower_case("korean")
-    assert not rules.rules_lower_case("multilingual")
+    assert rules.do_rules_lower_case("korean")
+    assert not rules.do_rules_lower_case("multilingual")

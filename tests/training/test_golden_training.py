@@ -18,7 +18,7 @@ TOLERANCE = {"loss": 1e-4, "norm": 1e-4, "weight": 1e-4, "m": 1e-6, "v": 1e-6}
 
 def read_tensor(bundle, name, slot=""):
     """A parameter of ours, or one of its moments, from Google's checkpoint."""
-    variable, layout = names.tf1_variable(name)
+    variable, layout = names.tf1_variable_name_and_layout(name)
     values = bundle.read("/".join(filter(None, (variable, slot))))
     return torch.from_numpy(np.array(names.from_tensorflow(values, layout)))
 
@@ -51,7 +51,7 @@ def train(folder):
     model = AlbertForPreTraining(AlbertConfig.from_pretrained(folder)).train()
     parameters = dict(model.named_parameters())
     trained = {name for name in start.names if not names.optimizer_slot(name)}
-    assert trained == {names.tf1_variable(name)[0] for name in parameters}
+    assert trained == {names.tf1_variable_name_and_layout(name)[0] for name in parameters}
     with torch.no_grad():
         for name, parameter in parameters.items():
             parameter.copy_(read_tensor(start, name))

@@ -75,9 +75,9 @@ class Backbone(nn.Module, ABC):
         return hash_weights(f"{self.name} {self.settings()}", state)
 
 
-def hash_weights(text: str, state: StateDict) -> str:
+def hash_weights(description: str, state: StateDict) -> str:
     """Return Sha256 over a text and the names, types, shapes and numbers of tensors."""
-    digest = sha256(text.encode())
+    digest = sha256(description.encode())
     for key, tensor in sorted(state.items()):
         # Names and shapes count, too: the same bytes under other names are another model.
         digest.update(f"{key} {tensor.dtype} {list(tensor.shape)}".encode())
@@ -276,14 +276,14 @@ KINDS = {
 }
 
 
-def find_vision_kind(model_type: Any, name: str) -> VisionKind:
+def find_vision_kind(model_type: Any, model_name: str) -> VisionKind:
     """Return the kind of a configuration's `model_type`."""
     if model_type in KINDS:
         return KINDS[model_type]
     supported_types = ", ".join(kind for kind in KINDS if not kind.startswith(("siglip_", "clip_")))
     raise CheckpointError(
         "wrong-model",
-        f"`{name}` is a model of type {model_type!r}, which gives no visual tokens here",
+        f"`{model_name}` is a model of type {model_type!r}, which gives no visual tokens here",
         f"name a model of one of these types: {supported_types}",
     )
 
@@ -320,18 +320,20 @@ class Extent:
         )
 
 
-def _square_side(value: Any, name: str) -> int:
+def _square_side(value: Any, setting_name: str) -> int:
     sides = [value] if isinstance(value, int) else list(value)
     if len(set(sides)) != 1:
         raise ConfigError(
             "bad-value",
-            f"`{name}` takes frames or patches of {sides} pixels",
+            f"`{setting_name}` takes frames or patches of {sides} pixels",
             "use a model of square ones",
         )
     return int(sides[0])
 
 
-def read_preprocessing(folder: Path, published: PixelValues) -> tuple[PixelValues, int | None]:
+def read_pixel_values_and_size(
+    folder: Path, published: PixelValues
+) -> tuple[PixelValues, int | None]:
     """Read pixels and size (None where there is none) from the settings of transformers' image or video processor.
 
     How a frame comes to its size is not read: the decoder scales the shorter side to S and cuts out

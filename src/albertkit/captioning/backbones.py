@@ -22,7 +22,7 @@ from albertkit.captioning.backbone import (
     check_model_unchanged,
     find_vision_kind,
     hash_weights,
-    read_preprocessing,
+    read_pixel_values_and_size,
 )
 from albertkit.errors import CheckpointError, ConfigError, first_line, requires_package
 from albertkit.files import read_json
@@ -330,7 +330,7 @@ def load_transformers_backbone(
     )
     for key, value in kind.config.items():
         setattr(config, key, value)
-    pixels, size = read_preprocessing(folder, kind.published)
+    pixels, size = read_pixel_values_and_size(folder, kind.published)
     backbone = TransformersBackbone(
         name,
         _load_model(name, kind, config, folder, None),

@@ -222,7 +222,7 @@ class CaptionState:
         )
 
 
-def split_heads(qkv: Tensor, num_heads: int) -> tuple[Tensor, Tensor, Tensor]:
+def split_query_key_value_heads(qkv: Tensor, num_heads: int) -> tuple[Tensor, Tensor, Tensor]:
     """Split [B, S, 3H] into queries, keys and values [B, A, S, D]."""
     query, key, value = qkv.view(*qkv.shape[:2], 3, num_heads, -1).permute(2, 0, 3, 1, 4)
     return query, key, value
@@ -246,7 +246,7 @@ def encode_context(
         last = number == len(layers)
         hidden, key, value = _run_layer_with_checkpointing(
             encoder,
-            _context_layer,
+            _context_layer_with_keys_and_values,
             layer,
             weights,
             hidden,
@@ -267,7 +267,7 @@ def _run_layer_with_checkpointing(
     return compute(*arguments)
 
 
-def _context_layer(
+def _context_layer_with_keys_and_values(
     layer: AlbertLayer,
     weights: BlockWeights,
     hidden: Tensor,
@@ -275,7 +275,7 @@ def _context_layer(
     diagonal: bool,
     last: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    query, key, value = split_heads(weights.qkv(hidden), layer.num_heads)
+    query, key, value = split_query_key_value_heads(weights.qkv(hidden), layer.num_heads)
     # Of the last layer a caption reads keys and values alone.
     if not last:
         if diagonal:
@@ -314,7 +314,7 @@ def read_caption(
         read_before = before.states[number] if before and before.states else None
         hidden, key, value = _run_layer_with_checkpointing(
             encoder,
-            _caption_layer,
+            _caption_layer_with_keys_and_values,
             layer,
             weights,
             hidden,
@@ -327,7 +327,7 @@ def read_caption(
     return hidden, CaptionState(states)
 
 
-def _caption_layer(
+def _caption_layer_with_keys_and_values(
     layer: AlbertLayer,
     weights: BlockWeights,
     hidden: Tensor,
@@ -336,7 +336,7 @@ def _caption_layer(
     before: KeyValue | None,
     causal: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    query, key, value = split_heads(weights.qkv(hidden), layer.num_heads)
+    query, key, value = split_query_key_value_heads(weights.qkv(hidden), layer.num_heads)
     if before is not None:
         key = torch.cat([before[0], key], 2)
         value = torch.cat([before[1], value], 2)
@@ -380,7 +380,7 @@ def masked_layers(
     A, N, N] of every layer.
     """
     for layer, weights in encoder.layers(hidden.dtype):
-        query, key, value = split_heads(weights.qkv(hidden), layer.num_heads)
+        query, key, value = split_query_key_value_heads(weights.qkv(hidden), layer.num_heads)
         dropout = layer.attention_dropout if layer.training else 0.0
         # The fused call keeps no probabilities.
         if attentions is None:

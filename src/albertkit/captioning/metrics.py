@@ -407,7 +407,7 @@ _ALONE = rf"(?![-_/.]?(?:{_LETTER}|\d))"  # wanna-be and gonna.com are one token
 _FRACTION = r"(?:\d{1,4}[- \xa0])?\d{1,4}[/⁄]\d{1,4}(?!\d)"
 
 
-def _any_of(words: Sequence[str]) -> str:
+def _regex_of_any(words: Sequence[str]) -> str:
     return "(?:" + "|".join(words) + ")"
 
 
@@ -432,10 +432,10 @@ _RULES = [
         rf"(?:(?:{_PART}-)*|[A-Z]\.){_PART}\.(?=[,;:])|{_LETTER}+\.(?:-{_LETTER}+)+",
         # Full stops that belong to the token: Mr., Miss., no. 5, U.S., a.m., Ph.D., U.S.-based; a
         # single letter's.
-        rf"(?i:{_any_of(ANY_CASE)}\.)|{_any_of([*map(str.capitalize, CAPITALISED), *map(str.upper, CAPITALISED)])}\.",
-        rf"(?i:{_any_of(BEFORE_NUMBERS)}\.)(?=\s?\d)",
+        rf"(?i:{_regex_of_any(ANY_CASE)}\.)|{_regex_of_any([*map(str.capitalize, CAPITALISED), *map(str.upper, CAPITALISED)])}\.",
+        rf"(?i:{_regex_of_any(BEFORE_NUMBERS)}\.)(?=\s?\d)",
         r"(?:[A-Za-z]+-)*[A-Za-z](?:\.[A-Za-z])+\.(?:-(?:(?:[A-Za-z]\.){2,}|[A-Za-z]+)|(?![A-Za-z]))|Ph\.[Dd]\.",
-        rf"[A-Za-z]\.(?!\s+{_any_of([*SENTENCE_STARTS, *map(str.upper, SENTENCE_STARTS)])}\s)",
+        rf"[A-Za-z]\.(?!\s+{_regex_of_any([*SENTENCE_STARTS, *map(str.upper, SENTENCE_STARTS)])}\s)",
         # Addresses, handles, tags of markup.
         r"https?://[^\s<>\"|(){}\[\]]+\.[^\s<>\"|(){}\[\]]*[^\s<>\"|(){}\[\].,;:!?-]|https?:///?[\w.…]{2,}",
         r"www\.(?:[\w-]+\.)+[a-z]{2,4}(?:/[^\s<>\"|()]*[^\s<>\"|(){}\[\].,;:!?-])?|\w[\w.+-]*@[A-Za-z0-9][\w-]*(?:\.[\w-]+)*",

@@ -230,7 +230,7 @@ def contact_sheet(
     with requires_package("pillow", "caption", "drawing a contact sheet"):
         import PIL  # noqa: F401
     caption = drawable_line(caption)
-    font, missing_letters = find_font(caption + _OWN_LETTERS)
+    font, missing_letters = find_font_and_missing_letters(caption + _OWN_LETTERS)
     large = font.font_variant(size=_CAPTION_SIZE)
     small = font.font_variant(size=_TEXT_SIZE)
     frame_width = _FEW_FRAMES_WIDTH if len(frames) <= 4 else _FRAME_WIDTH
@@ -319,7 +319,7 @@ def drawable_line(text: str) -> str:
     )
 
 
-def find_font(text: str) -> tuple[Any, list[str]]:
+def find_font_and_missing_letters(text: str) -> tuple[Any, list[str]]:
     """Return the font of this machine that lacks the fewest letters of a text, and these letters.
 
     `font_variant` makes every size.

@@ -531,7 +531,7 @@ class PreparationRun:
         }
         with ProgressBar("looking at files", len(pairs), "clips", self.options.progress) as display:
             for clip_id, future in futures.items():
-                names |= self.results({clip_id: future}, errors)
+                names |= self.collect_results({clip_id: future}, errors)
                 display.update(display.completed + 1, _format_num_skipped(errors))
         return names, errors
 
@@ -541,14 +541,14 @@ class PreparationRun:
         errors: dict[str, DataError] = {}
         with ProgressBar("preparing", len(items), "clips", self.options.progress) as display:
             for group, readings in self._read_ahead(items):
-                frames = self.results(readings, errors)
+                frames = self.collect_results(readings, errors)
                 new_names = set(frames)
                 # A batch is computed whole, also what is there of it: in another company the last
                 # bits of a clip could be others, and a preparation that was killed would end in
                 # other bytes.
                 if new_names and len(readings) < len(group):
                     existing = {name: clip for name, clip in group.items() if name not in readings}
-                    frames |= self.results(self.start_reading(existing), errors)
+                    frames |= self.collect_results(self.start_reading(existing), errors)
                 names = [name for name in group if name in frames]
                 arrays = [frames[name][0] for name in names]
                 if names and not self.recipe.is_read_only:
@@ -595,7 +595,7 @@ class PreparationRun:
             name: self.pool.submit(self.recipe.read_visual, clip) for name, clip in items.items()
         }
 
-    def results(
+    def collect_results(
         self,
         futures: Mapping[Key, Future[Value]],
         errors: dict[Key, DataError],

@@ -83,7 +83,7 @@ class TsvFile:
     def __len__(self) -> int:
         return len(self._ends) - 1
 
-    def head(self, number: int, max_bytes: int) -> tuple[list[bytes], bool]:
+    def columns_and_whether_whole(self, number: int, max_bytes: int) -> tuple[list[bytes], bool]:
         """Return the columns in the first `max_bytes` bytes of a row, and whether these are all."""
         if not 0 <= number < len(self):
             raise DataError(
@@ -102,7 +102,7 @@ class TsvFile:
 
     def row(self, number: int) -> list[bytes]:
         """Return all columns of a row, without spaces around them."""
-        return self.head(number, 1 << 62)[0]
+        return self.columns_and_whether_whole(number, 1 << 62)[0]
 
 
 # By size and time, too: a file that is written again gets its index read again.
@@ -290,7 +290,7 @@ def _read_clips(
     caption_numbers: list[int] | None,
     folder: Path,
 ) -> Iterator[Clip]:
-    columns, is_complete = shard.images.head(row, _MAX_PATH_BYTES)
+    columns, is_complete = shard.images.columns_and_whether_whole(row, _MAX_PATH_BYTES)
     row_key = validate_key(columns[0].decode())
     records = (
         []

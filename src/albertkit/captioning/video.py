@@ -198,7 +198,7 @@ class VideoFile:
             packet.duration * self.tick if packet.duration else 1 / self.frames_per_second
         )
 
-    def seek(self, pts: int) -> bool:
+    def try_to_seek(self, pts: int) -> bool:
         """Go to the packet that stands alone at or before a time in ticks; False where the file cannot."""
         try:
             self.container.seek(pts, stream=self.stream)
@@ -213,7 +213,7 @@ class VideoFile:
         leads a keyframe too far or back. Too far is seen from the first packet.
         """
         for ticks in (pts, dts):
-            if self.seek(ticks):
+            if self.try_to_seek(ticks):
                 packets = self.packets()
                 first = next(packets)
                 if first is not None and first.pts is not None and first.pts <= pts:
@@ -477,7 +477,7 @@ class Timeline:
     broken_off: bool  # reading ended in an error
 
     @property
-    def unambiguous(self) -> bool:
+    def is_unambiguous(self) -> bool:
         """Return whether a presentation time names one frame."""
         return self.pts is not None and bool((np.diff(self.pts) > 0).all())
 
@@ -488,7 +488,7 @@ def read_timeline(path: StrPath, bounds: Bounds) -> Timeline:
         low, high = bounds.first_and_last_tick(video)
         if not math.isfinite(low):
             return _scan_packets(video, video.packets(), low, high)
-        if video.seek(int(low)):
+        if video.try_to_seek(int(low)):
             packets = video.packets()
             first = next(packets)
             if (
@@ -669,7 +669,7 @@ def sample_frames(
     timeline = read_timeline(path, bounds)
     with VideoFile(path) as video:
         # AVI gives frames the times of decoding, which B-frames are not shown at.
-        sought = video.codec in _SEEKABLE_CODECS and video.kind != "avi" and timeline.unambiguous
+        sought = video.codec in _SEEKABLE_CODECS and video.kind != "avi" and timeline.is_unambiguous
         frames = _decode_by_time(video, timeline, sampling) if sought else None
         if frames is not None:
             return Frames(*frames, check_length(video, bounds, timeline.until, timeline.broken_off))

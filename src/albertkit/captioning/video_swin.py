@@ -376,7 +376,7 @@ def load_video_swin(
         ).backbone
         file_settings = entry.settings
     else:
-        file_settings, tensors = sort_video_swin(tensors, file)
+        file_settings, tensors = settings_and_tensors_of_video_swin(tensors, file)
     if settings is not None:
         check_model_unchanged(
             name,
@@ -388,8 +388,8 @@ def load_video_swin(
 
 
 def read_video_swin(state: StateDict, file: Path, name: str) -> VideoSwinBackbone:
-    """Make the Video Swin of a state dict, frozen; arguments and errors as `sort_video_swin`."""
-    settings, tensors = sort_video_swin(state, file)
+    """Make the Video Swin of a state dict, frozen; arguments and errors as `settings_and_tensors_of_video_swin`."""
+    settings, tensors = settings_and_tensors_of_video_swin(state, file)
     return _build_backbone(settings, tensors, name, str(file)).requires_grad_(False)
 
 
@@ -414,7 +414,9 @@ def find_checkpoint_file(path: Path) -> Path:
     )
 
 
-def sort_video_swin(state: StateDict, file: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+def settings_and_tensors_of_video_swin(
+    state: StateDict, file: Path
+) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """Return the settings that the shapes of a state dict say, and the backbone's tensors under our names, in float32."""
     starts = [key.removesuffix(_FIRST) for key in state if key.endswith(_FIRST)]
     if len(starts) != 1 or state[starts[0] + _FIRST].dim() != 5:

@@ -119,7 +119,9 @@ class TransformersFolder:
                 "give the folder of a whole model, with config.json, weights and tokenizer",
             ) from None
 
-    def load_network(self, class_name: str, **options: Any) -> tuple[Any, set[str]]:
+    def load_network_and_missing_names(
+        self, class_name: str, **options: Any
+    ) -> tuple[Any, set[str]]:
         """Return a network in fp32, and the names of its parameters that the folder lacks, which are drawn."""
         network, info = self.load(
             class_name, dtype=torch.float32, output_loading_info=True, **options
@@ -135,7 +137,7 @@ class TransformersFolder:
         return network.eval(), set(info["missing_keys"])
 
 
-def num_positions(network: Any) -> int:
+def max_positions_of_network(network: Any) -> int:
     """Return how many tokens a network of transformers reads; 10^30, as its tokenizers have it, where nothing says so."""
     embeddings = getattr(network.base_model, "embeddings", None)
     table = getattr(embeddings, "position_embeddings", None)
@@ -164,7 +166,7 @@ class _Download:
     date: str = ""
 
 
-def fetch_model(address: str) -> tuple[Path, str]:
+def fetch_model_and_describe(address: str) -> tuple[Path, str]:
     """Return the local copy of what an address names, and a line about it: an archive, a folder, or a checkpoint in one."""
     plain = address.partition("#")[0]
     if (
@@ -172,7 +174,7 @@ def fetch_model(address: str) -> tuple[Path, str]:
         or "#" in address
         or _DOWNLOADED_ARCHIVE.search(plain)
     ):
-        return fetch_archive(address)
+        return fetch_archive_and_describe(address)
     # A folder; of a checkpoint in one, named by its prefix, its own files and those of no
     # checkpoint.
     address = plain.rstrip("/")
@@ -219,7 +221,7 @@ def fetch_model(address: str) -> tuple[Path, str]:
     folder.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{folder}.lock"):
         for name in names:
-            _fetch(
+            _fetch_file_and_describe(
                 f"{url}/{name}",
                 folder,
                 name,
@@ -233,7 +235,7 @@ def fetch_model(address: str) -> tuple[Path, str]:
     )
 
 
-def fetch_archive(address: str) -> tuple[Path, str]:
+def fetch_archive_and_describe(address: str) -> tuple[Path, str]:
     """Return the local copy of a published archive, and a line about it."""
     plain, _, fragment = address.partition("#")
     expected_sha256 = ""
@@ -246,12 +248,12 @@ def fetch_archive(address: str) -> tuple[Path, str]:
                 "write #sha256= and 64 hexadecimal digits",
             )
         expected_sha256 = match[1].lower()
-    url, name = download_address(plain)
+    url, name = address_and_file_name(plain)
     folder = cache_folder() / "models" / f"{name}-{sha256_bytes(url.encode())[:16]}"
     folder.mkdir(parents=True, exist_ok=True)
     # Two processes that want one model download it once.
     with FileLock(f"{folder}.lock"):
-        file, note = _fetch(url, folder, name, folder / _RECORD)
+        file, note = _fetch_file_and_describe(url, folder, name, folder / _RECORD)
         record = read_typed(folder / _RECORD, _Download)
         if expected_sha256 and record.sha256 != expected_sha256:
             raise CheckpointError(
@@ -262,7 +264,7 @@ def fetch_archive(address: str) -> tuple[Path, str]:
     return file, f"{note}, {record.size / 1e6:,.1f} MB, sha256 {record.sha256}"
 
 
-def _fetch(
+def _fetch_file_and_describe(
     url: str,
     folder: Path,
     name: str,
@@ -378,7 +380,7 @@ def _check_download(file: Path, url: str, info: dict[str, Any], is_archive: bool
     raise error
 
 
-def download_address(address: str) -> tuple[str, str]:
+def address_and_file_name(address: str) -> tuple[str, str]:
     """Return the address to read from, and the name of the file."""
     if module := _TFHUB.match(address):
         return (
@@ -410,7 +412,7 @@ def open_checkpoint(
 ) -> Iterator[SourceModel]:
     """Read a model, whatever it is stored as."""
     if is_remote(source):
-        path, note = fetch_model(str(source))
+        path, note = fetch_model_and_describe(str(source))
         with open_checkpoint(path, config, lossy) as model:
             model.notes.append(note)
             yield model
@@ -471,7 +473,7 @@ def _read_folder(folder: Path, config_file: Path | None, lossy: bool) -> SourceM
             source.skipped["buffer"] += 1
             continue
         full = today if today.split(".")[0] in HEADS else PREFIX + today
-        if full in TIED or names.tf1_variable(full):
+        if full in TIED or names.tf1_variable_name_and_layout(full):
             source.add_tensor(full, tensor, name)
         else:
             source.unknown.append(name)

@@ -174,7 +174,7 @@ def _num_classifier_outputs(tensors: StateDict) -> int:
     return 0 if weight is None or weight.dim() != 2 else len(weight)
 
 
-def fit_tensors_to_class(
+def fit_tensors_and_list_missing(
     source: SourceModel,
     model_class: type[PretrainedAlbert],
     allow_missing: Collection[str],
@@ -195,7 +195,7 @@ def fit_tensors_to_class(
     if unknown or missing:
         both_names = []  # also the one in TensorFlow 1
         for name in missing:
-            variable = names.tf1_variable(name)
+            variable = names.tf1_variable_name_and_layout(name)
             both_names.append(f"{name} ({variable[0]})" if variable else name)
         raise CheckpointError(
             "weights-mismatch",

@@ -19,7 +19,7 @@ from albertkit.conversion.classes import (
     HEADS,
     SourceModel,
     choose_head,
-    fit_tensors_to_class,
+    fit_tensors_and_list_missing,
     identity_projection,
     with_labels,
 )
@@ -199,7 +199,7 @@ def _tf1_variables(tensors: StateDict, config: AlbertConfig) -> dict[str, NDArra
     for name, tensor in tensors.items():
         if name.startswith(names.MAPPING_IN) and config.embedding_size == config.hidden_size:
             continue
-        variable = names.tf1_variable(name)
+        variable = names.tf1_variable_name_and_layout(name)
         assert variable is not None  # a source's names are the table's
         variables[variable[0]] = names.to_tf1(tensor.numpy(), variable[1])
     return variables
@@ -395,7 +395,9 @@ def convert(options: ConvertOptions) -> ConversionReport:
             head = choose_head(source, options.head, source_name)
             model_class = HEADS[head]
             source.config = with_labels(source.config, head, source.tensors)
-            missing = fit_tensors_to_class(source, model_class, options.allow_missing, source_name)
+            missing = fit_tensors_and_list_missing(
+                source, model_class, options.allow_missing, source_name
+            )
             check_target_can_express(source.tensors, source.config, options.to, options.lossy)
             drop_unknown_heads(source, options.to, options.lossy)
             with atomic_folder(target) as folder:

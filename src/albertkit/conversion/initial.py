@@ -137,7 +137,9 @@ def init_model(
             values = {"vocab_size": loaded.vocab_size, **ids, **changes}
             albert_config = AlbertConfig.from_size(size or "base", **values)
         elif size is None:
-            albert_config = config_for(config, loaded.vocab_size, ids).with_changes(**changes)
+            albert_config = read_config_for_tokenizer(config, loaded.vocab_size, ids).with_changes(
+                **changes
+            )
         else:
             raise ConfigError(
                 "conflicting-options",
@@ -171,7 +173,9 @@ def special_ids(tokenizer: AlbertTokenizer) -> dict[str, int]:
     return {name: int(getattr(tokenizer, special)) for name, special in SPECIAL_IDS.items()}
 
 
-def config_for(file: str | Path, vocab_size: int, ids: Mapping[str, int]) -> AlbertConfig:
+def read_config_for_tokenizer(
+    file: str | Path, vocab_size: int, ids: Mapping[str, int]
+) -> AlbertConfig:
     """Read a configuration, a file or its folder, with a tokenizer's vocabulary and special ids, which the file may leave out."""
     path = Path(file) / "config.json" if Path(file).is_dir() else Path(file)
     config = AlbertConfig.from_pretrained(path)  # first: it says what is wrong with the file

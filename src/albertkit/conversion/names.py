@@ -166,9 +166,9 @@ _SLOT = re.compile(
 _TF2_OPTIMIZER = re.compile(r"(?:^|/)_?optimizer/|/\.OPTIMIZER_SLOT/")
 
 
-def parameter_of_variable(variable: str) -> tuple[str, TensorLayout] | None:
+def parameter_name_and_layout(variable: str) -> tuple[str, TensorLayout] | None:
     """Return transformers' name of a variable of TensorFlow 1 or 2, and its layout; None for one that is not in the table."""
-    pattern, (group, inner) = _without_numbers(
+    pattern, (group, inner) = _placeholder_name_and_group_numbers(
         _HUB_MODULE.sub("", variable),
         _TF1_BLOCK,
         "group_{g}/inner_group_{i}/",
@@ -177,9 +177,9 @@ def parameter_of_variable(variable: str) -> tuple[str, TensorLayout] | None:
     return None if row is None else (row.name.format(g=group, i=inner), row.layout)
 
 
-def tf1_variable(name: str) -> tuple[str, TensorLayout] | None:
+def tf1_variable_name_and_layout(name: str) -> tuple[str, TensorLayout] | None:
     """Return TensorFlow 1's name of a parameter, and its layout; None for one that is not in the table."""
-    pattern, (group, inner) = _without_numbers(
+    pattern, (group, inner) = _placeholder_name_and_group_numbers(
         name,
         _BLOCK,
         "albert_layer_groups.{g}.albert_layers.{i}.",
@@ -190,10 +190,14 @@ def tf1_variable(name: str) -> tuple[str, TensorLayout] | None:
 
 def row_of_parameter(name: str) -> ParameterRow:
     """Return the row of a parameter that the table is known to have."""
-    return _BY_NAME[_without_numbers(name, _BLOCK, "albert_layer_groups.{g}.albert_layers.{i}.")[0]]
+    return _BY_NAME[
+        _placeholder_name_and_group_numbers(
+            name, _BLOCK, "albert_layer_groups.{g}.albert_layers.{i}."
+        )[0]
+    ]
 
 
-def _without_numbers(
+def _placeholder_name_and_group_numbers(
     name: str,
     block: re.Pattern[str],
     placeholders: str,

@@ -225,7 +225,7 @@ def _name_variables(
     skipped = Counter[str]()
     for key, variable in variables.items():
         slot = names.optimizer_slot(key)
-        parameter = None if slot else names.parameter_of_variable(variable)
+        parameter = None if slot else names.parameter_name_and_layout(variable)
         if slot:
             skipped[slot] += 1
         elif parameter is None:

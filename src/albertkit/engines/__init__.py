@@ -15,8 +15,8 @@ from albertkit.engines.engine import (
     ModelEngine,
     Precision,
     check_precision,
-    faster_bf16,
-    native_bf16,
+    has_native_bf16,
+    is_bf16_faster,
     reason_not_to_pack,
 )
 from albertkit.engines.onnx import OnnxEngine, OnnxModel, onnx_engine
@@ -53,7 +53,7 @@ def load_engine(model: PretrainedAlbert | str | Path, precision: Precision = "au
         if engine:
             return engine
         notes = (f"not int8: {reason}",)
-    supports_bf16 = faster_bf16 if precision == "auto" else native_bf16
+    supports_bf16 = is_bf16_faster if precision == "auto" else has_native_bf16
     kind: Precision = "bf16" if precision != "fp32" and supports_bf16(encoder.device) else "fp32"
     if precision == "bf16" and kind == "fp32":
         notes += ("not bf16: the processor does not multiply it natively, fp32 is faster",)

@@ -62,7 +62,7 @@ GELU_MINIMUM = 0.1701  # no gelu, with erf or tanh, is below minus this
 # texts to fp32, a pretrained model with H 256: 0.9957 with all in uint8, 0.9989 with those above 8
 # apart, 0.9996 above 5 (4 numbers a row of 1024), 0.9997 above 4.
 OUTLIER = 5.0
-# Of `note_outliers`: known to the compiler, 3,072 numbers take 0.4 microseconds instead of 1.5
+# Of `note_and_count_outliers`: known to the compiler, 3,072 numbers take 0.4 microseconds instead of 1.5
 TABLE_ROWS = 16
 _TINY = np.float32(1e-20)
 
@@ -83,7 +83,7 @@ def rows_to_uint8(rows, out, scale):
 
 
 @within
-def activated_to_uint8(values, top, squares, peaks, indices, excess, out):
+def activations_to_uint8(values, top, squares, peaks, indices, excess, out):
     """Write a row of activations as scale · out - GELU_MINIMUM, given its largest number's bits and its sum of squares.
 
     Numbers above OUTLIER times the root mean square are cut off there; `indices` and `excess` say
@@ -91,7 +91,7 @@ def activated_to_uint8(values, top, squares, peaks, indices, excess, out):
     """
     width, largest = len(out), i32(top).view(f32)
     limit = min(largest, f32(OUTLIER) * np.sqrt(squares / f32(width)))
-    count = note_outliers(values, limit, peaks, indices, excess) if largest > limit else 0
+    count = note_and_count_outliers(values, limit, peaks, indices, excess) if largest > limit else 0
     step = (limit + f32(GELU_MINIMUM)) / f32(255)
     inverse = f32(1) / step
     offset = f32(GELU_MINIMUM) * inverse + f32(0.5)
@@ -101,7 +101,7 @@ def activated_to_uint8(values, top, squares, peaks, indices, excess, out):
 
 
 @within
-def note_outliers(values, limit, peaks, indices, excess):
+def note_and_count_outliers(values, limit, peaks, indices, excess):
     """Note where values exceed `limit` and by how much; return how many. Read as a table, whose columns are searched first."""
     columns, count = len(peaks), 0
     for c in range(columns):

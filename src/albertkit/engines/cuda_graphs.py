@@ -56,12 +56,12 @@ class Shape:
         step = max(TOKENS, _power_of_two(tokens) // 32)  # at most a sixteenth more than the batch's
         if tokens % step or sequences != _power_of_two(sequences):
             tokens, sequences = (tokens // step + 1) * step, _power_of_two(sequences) + 1
-        num_positions = None if positions is None else _power_of_two(len(positions))
+        max_positions_of_network = None if positions is None else _power_of_two(len(positions))
         num_padding = tokens - batch.num_tokens
         return cls(
             tokens,
             sequences,
-            num_positions,
+            max_positions_of_network,
             max(LONGEST, _power_of_two(max(batch.longest, num_padding))),
         )
 

@@ -42,24 +42,24 @@ from albertkit.engines.cpu.layers import (
     Call,
     Chunk,
     add_halves,
+    apply_feed_forward,
     attend_rows,
+    compute_contexts_of_heads,
+    compute_feed_forward_halves,
+    compute_feed_forward_input,
     compute_qkv,
     copy_row,
-    do_attended,
-    do_halves,
-    do_heads,
     embed,
-    end_task,
+    finish_task_of_phase,
     multiply,
-    next_task,
-    note_holders,
+    note_members_with_rows,
+    num_rows_of_a_half,
+    num_rows_of_a_task,
     num_tasks_for,
     prepare_row,
-    rows_of_a_half,
-    rows_of_a_task,
-    whole_feed_forward,
+    take_task_of_phase,
 )
-from albertkit.engines.cpu.team import FIRST_PATIENCE, cycles, is_done, new_progress
+from albertkit.engines.cpu.team import FIRST_PATIENCE, is_done, new_progress, read_cycle_counter
 from albertkit.engines.cpu.tile_outputs import TANH
 from albertkit.engines.engine import Engine, ModelEngine, evaluation_mode
 from albertkit.errors import ConfigError
@@ -185,7 +185,7 @@ def _exit_packed(engine: FusedEngine, batch: PackedBatch, exits: Exits) -> Exite
 
 
 @within
-def may_leave(logits, exits, n, labels, agreed):
+def may_exit(logits, exits, n, labels, agreed):
     """Return whether sequence n may leave, given its logits [C] after one more layer.
 
     `labels` and `agreed` hold for every sequence, int64 [N], its label (-1 at first), and how many
@@ -204,10 +204,10 @@ def may_leave(logits, exits, n, labels, agreed):
 
 @loops
 def select_leaving(logits, exits, numbers, labels, agreed):
-    """Return whether sequences `numbers`, int64 [n], may leave, bool [n], given their logits [n, C]; see `may_leave`."""
+    """Return whether sequences `numbers`, int64 [n], may leave, bool [n], given their logits [n, C]; see `may_exit`."""
     sure = np.zeros(len(numbers), np.bool_)
     for i in range(len(numbers)):
-        sure[i] = may_leave(logits[i], exits, numbers[i], labels, agreed)
+        sure[i] = may_exit(logits[i], exits, numbers[i], labels, agreed)
     return sure
 
 
@@ -240,7 +240,7 @@ class MemberState(NamedTuple):
     halves: np.ndarray  # int64 [2], see `Chunk.half_block`
     entered: np.ndarray  # int64 [1], sequences that have entered so far
     layers: np.ndarray  # int64 [N], how many each has had
-    labels: np.ndarray  # int64 [N], see `may_leave`
+    labels: np.ndarray  # int64 [N], see `may_exit`
     agreed: np.ndarray  # int64 [N]
     pooled: np.ndarray  # fp32 [BLOCK_ROWS, H']
     logits: np.ndarray  # fp32 [N, C], the answers
@@ -339,16 +339,16 @@ def chunk_of_active_sequences(chunk, state, slot, count, rows, group):
 
 
 @within
-def do_step_rows(call, ids, tables, layer, step, chunk, state, progress, scratch):
-    """Compute the rows of a step and their queries, keys and values; see `layers.do_rows`."""
+def compute_rows_of_step(call, ids, tables, layer, step, chunk, state, progress, scratch):
+    """Compute the rows of a step and their queries, keys and values; see `layers.compute_layer_input_and_qkv`."""
     before = chunk_of_active_sequences(
         chunk, state, 1 - step.now, state.counts[1 - step.now], state.sequences.shape[1], 1
     )
-    queries, block = state.queries[1 - step.now], rows_of_a_task(step.rows, call.members, False)
+    queries, block = state.queries[1 - step.now], num_rows_of_a_task(step.rows, call.members, False)
     winners, tasks = progress.winners[KINDS * step.number + ROWS], num_tasks_for(step.rows, block)
-    task = next_task(call, progress, step.number, ROWS, tasks, scratch)
+    task = take_task_of_phase(call, progress, step.number, ROWS, tasks, scratch)
     while task >= 0:
-        began = cycles()
+        began = read_cycle_counter()
         top, bottom = task * block, min((task + 1) * block, step.rows)
         middle = max(top, min(bottom, step.old_rows))
         hidden = chunk.hidden[call.member, step.now, top:bottom]
@@ -361,7 +361,7 @@ def do_step_rows(call, ids, tables, layer, step, chunk, state, progress, scratch
                 attend_rows(
                     layer, before, scratch, step.number - 1, queries, top, middle, old_hidden
                 )
-                whole_feed_forward(layer, scratch, old_hidden, winners, task)
+                apply_feed_forward(layer, scratch, old_hidden, winners, task)
         if middle < bottom:
             first = step.first_id + middle - step.old_rows
             embed(ids, tables, first, first + bottom - middle, scratch, hidden[middle - top :])
@@ -369,19 +369,19 @@ def do_step_rows(call, ids, tables, layer, step, chunk, state, progress, scratch
                 prepare_row(hidden, t, scratch)
         if bottom > step.last_rows and not is_done(winners, task):
             compute_qkv(layer, scratch, chunk.qkv[call.member, top:bottom])
-        end_task(call, progress, step.number, ROWS, task, began, scratch)
-        task = next_task(call, progress, step.number, ROWS, tasks, scratch)
-    note_holders(winners, block, scratch.holders[: step.rows])
+        finish_task_of_phase(call, progress, step.number, ROWS, task, began, scratch)
+        task = take_task_of_phase(call, progress, step.number, ROWS, tasks, scratch)
+    note_members_with_rows(winners, block, scratch.holders[: step.rows])
 
 
 @within
-def do_logits(call, exits, pooler, step, chunk, logits, state, progress, scratch):
+def compute_exit_logits(call, exits, pooler, step, chunk, logits, state, progress, scratch):
     """Compute logits [M, N, L, C] of the sequences that have had a layer; return how many are a task."""
     size = min(BLOCK_ROWS, max(1, (step.old + call.members - 1) // call.members))
     tasks = num_tasks_for(step.old, size)
-    task = next_task(call, progress, step.number, DECIDED, tasks, scratch)
+    task = take_task_of_phase(call, progress, step.number, DECIDED, tasks, scratch)
     while task >= 0:
-        began = cycles()
+        began = read_cycle_counter()
         top, count = task * size, min(size, step.old - task * size)
         first, pooled = scratch.second[:count], state.pooled[:count]
         for i in range(count):
@@ -391,8 +391,8 @@ def do_logits(call, exits, pooler, step, chunk, logits, state, progress, scratch
         for i in range(count):
             n = state.active[step.now, top + i]
             classify(pooled[i], exits, state.layers[n], logits[call.member, n, state.layers[n]])
-        end_task(call, progress, step.number, DECIDED, task, began, scratch)
-        task = next_task(call, progress, step.number, DECIDED, tasks, scratch)
+        finish_task_of_phase(call, progress, step.number, DECIDED, task, began, scratch)
+        task = take_task_of_phase(call, progress, step.number, DECIDED, tasks, scratch)
     return size
 
 
@@ -416,7 +416,7 @@ def take_out_sure_sequences(exits, step, size, winners, logits, state):
         if index < step.old:
             sequence_logits = logits[winners[index // size] - 1, n, state.layers[n]]
             state.layers[n] += 1
-            if may_leave(sequence_logits, exits, n, state.labels, state.agreed) or state.layers[
+            if may_exit(sequence_logits, exits, n, state.labels, state.agreed) or state.layers[
                 n
             ] == len(exits.bias):
                 stays = False
@@ -442,19 +442,21 @@ def run_until_sure(
     All members call this with the same arguments but for `state` and `scratch`, and return when all
     is done; all know the answers then. `call.repeats` is how many steps there are at most.
     """
-    entered = cycles()
+    entered = read_cycle_counter()
     matrix_tiles.configure()
     scratch.patience[:] = FIRST_PATIENCE
     for number in range(call.repeats):
         step = pack_next_step(state, starts, number, chunk.hidden.shape[2], len(exits.bias))
         if not step.num_sequences:
             break
-        do_step_rows(call, ids, tables, layer, step, chunk, state, progress, scratch)
-        size = do_logits(call, exits, pooler, step, chunk, logits, state, progress, scratch)
+        compute_rows_of_step(call, ids, tables, layer, step, chunk, state, progress, scratch)
+        size = compute_exit_logits(
+            call, exits, pooler, step, chunk, logits, state, progress, scratch
+        )
         stay = take_out_sure_sequences(
             exits, step, size, progress.winners[KINDS * number + DECIDED], logits, state
         )
-        state.halves[step.now] = rows_of_a_half(stay, call.members, layer)
+        state.halves[step.now] = num_rows_of_a_half(stay, call.members, layer)
         group = max(1, step.num_sequences * layer.num_heads // (call.members * SHARES))
         step_chunk = chunk_of_active_sequences(
             chunk, state, step.now, step.num_sequences, step.rows, group
@@ -463,10 +465,14 @@ def run_until_sure(
             state.queries[step.now, :stay],
             state.query_starts[step.now, : step.num_sequences + 1],
         )
-        do_heads(call, layer, number, queries, query_starts, step_chunk, progress, scratch)
+        compute_contexts_of_heads(
+            call, layer, number, queries, query_starts, step_chunk, progress, scratch
+        )
         if step_chunk.half_block:
-            block = rows_of_a_task(stay, call.members, False)
-            do_attended(call, layer, number, queries, block, step_chunk, progress, scratch)
-            do_halves(call, layer, number, stay, step_chunk, progress, scratch)
-    progress.spent[call.member, 2] = cycles() - entered
+            block = num_rows_of_a_task(stay, call.members, False)
+            compute_feed_forward_input(
+                call, layer, number, queries, block, step_chunk, progress, scratch
+            )
+            compute_feed_forward_halves(call, layer, number, stay, step_chunk, progress, scratch)
+    progress.spent[call.member, 2] = read_cycle_counter() - entered
     matrix_tiles.release()

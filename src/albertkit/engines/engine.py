@@ -29,20 +29,20 @@ FUSED_INSTRUCTIONS = {
 }
 
 
-def native_bf16(device: torch.device) -> bool:
+def has_native_bf16(device: torch.device) -> bool:
     """Return whether bfloat16 is multiplied by the hardware: on a CPU AVX512-BF16 or AMX. Emulated it is slower than fp32."""
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported(False)
     return device.type == "cpu" and has_instructions("avx512_bf16", "amx_bf16")
 
 
-def faster_bf16(device: torch.device) -> bool:
+def is_bf16_faster(device: torch.device) -> bool:
     """Return whether it is also multiplied faster than fp32, which Intel's AVX512-BF16 is not.
 
     Products in GFLOP/s a core, bf16 and fp32: AMD Zen 4 211 and 96, Zen 5 454 and 228; Intel
     Emerald Rapids whose AMX the hypervisor hides 79 and 155.
     """
-    return native_bf16(device) and (
+    return has_native_bf16(device) and (
         device.type != "cpu" or has_instructions("amx_bf16") or not is_intel()
     )
 

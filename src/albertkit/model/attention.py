@@ -246,13 +246,13 @@ def attention_probabilities(
         ).softmax(-1)
     probabilities = []
     for sequence in qkv.split(batch.lengths):
-        query, key, _ = _split_into_heads(sequence, num_heads)
+        query, key, _ = _split_query_key_value_heads(sequence, num_heads)
         scores = query @ key.transpose(1, 2) * query.shape[-1] ** -0.5
         probabilities.append(scores.softmax(-1))
     return probabilities
 
 
-def _split_into_heads(qkv: Tensor, num_heads: int) -> tuple[Tensor, Tensor, Tensor]:
+def _split_query_key_value_heads(qkv: Tensor, num_heads: int) -> tuple[Tensor, Tensor, Tensor]:
     """Return views [A, S, D] of the queries, keys and values in [S, 3H]."""
     query, key, value = qkv.view(len(qkv), 3, num_heads, -1).permute(1, 2, 0, 3)
     return query, key, value
@@ -290,7 +290,7 @@ class _SequenceAttention(torch.autograd.Function):
         for sequence, out, offset, s in zip(
             qkv.split(lengths), context.split(lengths), offsets, lengths, strict=False
         ):
-            query, key, value = _split_into_heads(sequence, num_heads)
+            query, key, value = _split_query_key_value_heads(sequence, num_heads)
             probabilities = store[offset : offset + num_heads * s * s].view(num_heads, s, s)
             scores = torch.baddbmm(
                 probabilities, query, key.transpose(1, 2), beta=0, alpha=query.shape[-1] ** -0.5
@@ -322,8 +322,8 @@ class _SequenceAttention(torch.autograd.Function):
         )
         for n, (sequence, grad, grad_out, offset) in enumerate(parts):
             s = lengths[n]
-            query, key, value = _split_into_heads(sequence, num_heads)
-            grad_query, grad_key, grad_value = _split_into_heads(grad, num_heads)
+            query, key, value = _split_query_key_value_heads(sequence, num_heads)
+            grad_query, grad_key, grad_value = _split_query_key_value_heads(grad, num_heads)
             grad_out = grad_out.view(s, num_heads, -1).transpose(0, 1)
             probabilities = store[offset : offset + num_heads * s * s].view(num_heads, s, s)
             grad_weights = torch.bmm(grad_out, value.transpose(1, 2))

@@ -51,7 +51,7 @@ def widen_to_head_dtype(values: Tensor, head: nn.Module) -> Tensor:
     return values.to(torch.promote_types(values.dtype, head_dtype))
 
 
-def for_few_rows(projection: Projection) -> Projection:
+def faster_for_few_rows(projection: Projection) -> Projection:
     """Return the same linear map, faster for a few rows in fp32 on the CPU: W xT in place of x WT; itself for anything else."""
     if not isinstance(projection, partial) or projection.func is not F.linear:
         return projection
@@ -88,7 +88,7 @@ def apply_linear_and_activation(
     return rows.unflatten(0, values.shape[:-1])
 
 
-def for_repeated_layer(projection: Projection) -> Projection:
+def faster_for_repeated_layer(projection: Projection) -> Projection:
     """Return the same linear map for a layer that is applied again and again in a forward pass on the CPU; itself elsewhere."""
     if (
         not isinstance(projection, partial)
@@ -318,7 +318,7 @@ class AlbertLayer(nn.Module):
 
         def prepare(*modules: nn.Module) -> Projection:
             projection = linear_function(dtype, *modules)
-            return projection if self.compiled else for_repeated_layer(projection)
+            return projection if self.compiled else faster_for_repeated_layer(projection)
 
         return BlockWeights(
             qkv=prepare(attention.query, attention.key, attention.value),

@@ -205,7 +205,7 @@ def plot_regression(pairs: Sequence[Sequence[float]], out: str | Path, title: st
 
     def draw(figure: Any, _: Look) -> None:
         axis = figure.subplots()
-        count = _draw_scatter(axis, pairs)
+        count = _draw_scatter_and_count_points(axis, pairs)
         axis.legend(loc="upper left")
         draw_heading(axis, title, f"{count:,} examples")
         figure.get_layout_engine().set(w_pad=0.1, h_pad=0.1)
@@ -218,7 +218,7 @@ def scatter_svgs(pairs: Sequence[Sequence[float]]) -> list[str]:
     sample = pairs[:: -(-len(pairs) // MAX_POINTS)]
 
     def draw(figure: Any, _: Look) -> None:
-        _draw_scatter(figure.subplots(), sample)
+        _draw_scatter_and_count_points(figure.subplots(), sample)
 
     return [
         draw_page_svg(look, draw, "scatter", "Predictions over labels")
@@ -236,7 +236,7 @@ def draw_heading(axis: Any, title: str, description: str) -> None:
         )  # fmt: skip
 
 
-def _draw_scatter(axis: Any, pairs: Sequence[Sequence[float]]) -> int:
+def _draw_scatter_and_count_points(axis: Any, pairs: Sequence[Sequence[float]]) -> int:
     """Draw the points that are numbers, and return how many they are."""
     import numpy as np
 

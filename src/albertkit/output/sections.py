@@ -111,10 +111,10 @@ def format_bytes(size: float) -> str:
     return f"{size / 1e6:.1f} MB" if size >= 1e5 else f"{size / 1e3:.1f} kB"
 
 
-def flatten(values: Mapping[str, Any] | None, prefix: str = "") -> dict[str, Any]:
+def flatten(nested: Mapping[str, Any] | None, prefix: str = "") -> dict[str, Any]:
     """Return nested tables as one with dotted names, as TOML would write them."""
     flat: dict[str, Any] = {}
-    for key, value in (values or {}).items():
+    for key, value in (nested or {}).items():
         if isinstance(value, Mapping):
             flat.update(flatten(value, f"{prefix}{key}."))
         else:

@@ -328,8 +328,8 @@ class PretrainSettings(MaskingOptions, LoopOptions, ComputeOptions):
                 **ids,
             )
         # Loads torch, which a help page does without
-        from albertkit.conversion.initial import config_for
+        from albertkit.conversion.initial import read_config_for_tokenizer
 
-        config = config_for(self.config, vocab_size, ids)
+        config = read_config_for_tokenizer(self.config, vocab_size, ids)
         config.check_length(self.length, f"`{self.config}`")
         return config

@@ -22,7 +22,7 @@ from albertkit.conversion import bert
 from albertkit.conversion.checkpoints import (
     OUR_TYPES,
     TransformersFolder,
-    num_positions,
+    max_positions_of_network,
     open_checkpoint,
 )
 from albertkit.conversion.classes import check_vocabulary, read_model_tokenizer
@@ -523,7 +523,7 @@ def _open_transformers_teacher(
             f"{subject} is a {kind}, not an encoder whose states see the tokens on both sides",
             "name an encoder, such as a BERT, a RoBERTa or an ELECTRA",
         )
-    network, fresh = stored.load_network("AutoModel", config=their_config)
+    network, fresh = stored.load_network_and_missing_names("AutoModel", config=their_config)
     their_tokenizer = stored.load("AutoTokenizer")
     missing = sorted(name for name in fresh if "pooler" not in name)
     if missing:
@@ -642,7 +642,7 @@ def _albert_shape(config: Any, network: nn.Module, vocab_size: int) -> AlbertCon
             config, "intermediate_size", getattr(config, "hidden_dim", 4 * config.hidden_size)
         ),
         hidden_act=activation if activation in ACTIVATIONS else "gelu",
-        max_position_embeddings=num_positions(network),
+        max_position_embeddings=max_positions_of_network(network),
         type_vocab_size=max(1, len(_embedding_table(embeddings, "token_type", words))),
         layer_norm_eps=getattr(config, "layer_norm_eps", 1e-12),
     )

@@ -241,11 +241,11 @@ def added_files(configs: Mapping[str, bytes], portable: bool) -> dict[str, bytes
             if short != stem and f"{short}.json" in configs:
                 short = stem
             path = f"{CONFIGS}/{short}_albert.json"
-            added[path] = _albert_config(configs[name], f"{CONFIGS}/{name}", portable)
+            added[path] = _albert_config_json(configs[name], f"{CONFIGS}/{name}", portable)
     return {path: text.encode() for path, text in added.items()}
 
 
-def _albert_config(content: bytes, path: str, portable: bool) -> str:
+def _albert_config_json(content: bytes, path: str, portable: bool) -> str:
     try:
         values = json.loads(content.decode("utf-8-sig"))
     except ValueError as error:

@@ -24,7 +24,7 @@ from albertkit.config import AlbertConfig
 from albertkit.conversion.checkpoints import (
     OUR_TYPES,
     TransformersFolder,
-    num_positions,
+    max_positions_of_network,
     open_checkpoint,
 )
 from albertkit.conversion.classes import HEADS, choose_head, read_model_tokenizer
@@ -308,7 +308,7 @@ class TransformersReader:
         prefix = {"add_prefix_space": True} if task.kind == "tagging" else {}
         stored = TransformersFolder(path, f"the teacher `{source}`")
         self._tokenizer = stored.load("AutoTokenizer", **prefix)
-        self._model, missing = stored.load_network(f"AutoModel{class_name}")
+        self._model, missing = stored.load_network_and_missing_names(f"AutoModel{class_name}")
         config = self._model.config
         architecture = next(iter(config.architectures or ()), "")
         # transformers initialises a head that the folder lacks.
@@ -326,7 +326,9 @@ class TransformersReader:
         self.labels = list(labels.id2label.values())
         self.problem_type = config.problem_type
         # A tokenizer without a limit says 10^30.
-        self.length = min(_MAX_LENGTH, self._tokenizer.model_max_length, num_positions(self._model))
+        self.length = min(
+            _MAX_LENGTH, self._tokenizer.model_max_length, max_positions_of_network(self._model)
+        )
         self._kind = task.kind
         self._batch_tokens = batch_tokens
 

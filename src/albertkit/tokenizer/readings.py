@@ -149,7 +149,7 @@ class ReaderComparison:
 
 
 def compare_reader(
-    name: str,
+    reader_name: str,
     vocabulary: Vocabulary,
     texts: Iterable[str],
     ours: Callable[[str], Sequence[int]],
@@ -159,14 +159,14 @@ def compare_reader(
     """Compare the ids of two readers, text by text.
 
     Args:
-        name: Name of the other reader.
+        reader_name: Name of the other reader.
         vocabulary: Names the tokens of ids.
         texts: Texts that both read.
         ours: Returns the ids of a text.
         theirs: Returns the ids of a text by the other reader.
         is_own: See `ReaderComparison`.
     """
-    comparison = ReaderComparison(name, is_own)
+    comparison = ReaderComparison(reader_name, is_own)
     for text in texts:
         our_ids = list(ours(text))
         their_ids = list(theirs(text))

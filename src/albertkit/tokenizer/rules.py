@@ -177,10 +177,10 @@ _STEPS: dict[str, tuple[RuleStep, ...]] = {
 NAMES = tuple(_STEPS)
 
 
-def apply(rules: str, text: str) -> str:
+def apply(rules_name: str, text: str) -> str:
     """Return the text after the rules, for SentencePiece."""
     text = replace_lone_surrogates(text)
-    for step in _STEPS[rules]:
+    for step in _STEPS[rules_name]:
         text = step.apply(text)
     return text
 
@@ -200,10 +200,10 @@ def apply_without_collapsing(rules: str, text: str) -> str:
     return text
 
 
-def align(rules: str, text: str) -> AlignedText:
+def align(rules_name: str, text: str) -> AlignedText:
     """Do as `apply`, with the origin of every character; slower."""
     aligned_text = align_to_itself(replace_lone_surrogates(text))
-    for step in _STEPS[rules]:
+    for step in _STEPS[rules_name]:
         aligned_text = step.align(aligned_text)
     return aligned_text
 
@@ -238,9 +238,9 @@ def has_google_rules(rules: str) -> bool:
     return rules.startswith("google")
 
 
-def rules_lower_case(rules: str) -> bool:
+def do_rules_lower_case(rules_name: str) -> bool:
     """Return True if the rules of this name lower-case."""
-    return LOWER in _STEPS[rules]
+    return LOWER in _STEPS[rules_name]
 
 
 def read_rules_name(settings: Any) -> str:
@@ -267,7 +267,7 @@ def rules_with_flags(
     keep_accents: bool | None = None,
 ) -> str:
     """Return the name of the rules that differ from others in transformers' flags alone; None keeps a flag."""
-    lower = rules_lower_case(rules)
+    lower = do_rules_lower_case(rules)
     keep = STRIP_MARKS not in _STEPS[rules]
     if do_lower_case in (None, lower) and keep_accents in (None, keep):
         return rules

@@ -114,7 +114,7 @@ class BatchEncoder:
             engine = WordEngine(tables, facts.charsmap, blanks)
             # Its loops are loaded, or compiled for 6 s, before other threads see it: until then
             # they encode by SentencePiece.
-            engine.encode(["a"], rules.rules_lower_case(self._rules))
+            engine.encode(["a"], rules.do_rules_lower_case(self._rules))
             self._engine = engine
         self._has_tried_engine = True
         return self._engine is not None
@@ -138,7 +138,7 @@ class BatchEncoder:
             ]
         for index, text in zip(non_ascii, changed_texts, strict=True):
             prepared[index] = text
-        encoded, refused = self._engine.encode(prepared, rules.rules_lower_case(self._rules))
+        encoded, refused = self._engine.encode(prepared, rules.do_rules_lower_case(self._rules))
         if np.count_nonzero(refused) > _REFUSED_SHARE * len(texts):
             self._chunks_without_engine = _CHUNKS_WITHOUT_ENGINE
         return encode_refused_texts(
@@ -374,7 +374,7 @@ class SentencePieceTokenizer(AlbertTokenizer):
                     new_ids.append(piece_id)
                     new_offsets.append((start, end))
                     continue
-                row, widths = self._split_digit_comma(piece_id, piece)
+                row, widths = self._split_digit_comma_into_ids_and_widths(piece_id, piece)
                 piece_ends = [max(start, end - sum(widths[n + 1 :])) for n in range(len(widths))]
                 new_ids += row
                 new_offsets += zip([start, *piece_ends[:-1]], piece_ends, strict=True)
@@ -395,7 +395,9 @@ class SentencePieceTokenizer(AlbertTokenizer):
         """See `AlbertTokenizer.pieces`."""
         tokens: list[str] = []
         for piece in self._processor.encode(self.prepared(text), out_type=str):
-            ids, _ = self._split_digit_comma(self._processor.piece_to_id(piece), piece)
+            ids, _ = self._split_digit_comma_into_ids_and_widths(
+                self._processor.piece_to_id(piece), piece
+            )
             tokens.extend([piece] if len(ids) == 1 else [self._piece(i) for i in ids])
         return tokens
 
@@ -463,7 +465,9 @@ class SentencePieceTokenizer(AlbertTokenizer):
         ids: list[int] = self._processor.encode(prepared)
         if self._with_digit_comma.isdisjoint(ids):
             return ids
-        return [new for old in ids for new in self._split_digit_comma(old, "")[0]]
+        return [
+            new for old in ids for new in self._split_digit_comma_into_ids_and_widths(old, "")[0]
+        ]
 
     def _decode(self, ids: list[int], skip_special_tokens: bool) -> str:
         """Return the inverse of SentencePiece's encoding."""
@@ -482,7 +486,9 @@ class SentencePieceTokenizer(AlbertTokenizer):
     def _piece(self, piece_id: int) -> str:
         return self._processor.id_to_piece(piece_id)
 
-    def _split_digit_comma(self, piece_id: int, piece: str) -> tuple[list[int], list[int]]:
+    def _split_digit_comma_into_ids_and_widths(
+        self, piece_id: int, piece: str
+    ) -> tuple[list[int], list[int]]:
         """Return the ids that a piece becomes under the digit-comma rule, and their widths in characters."""
         table = self._digit_comma
         if table is None or table.counts[piece_id] == 1:

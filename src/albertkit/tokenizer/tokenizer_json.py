@@ -296,7 +296,7 @@ def transformers_class_flags(text_rules: str, facts: ModelFacts) -> dict[str, bo
     strips = rules.STRIP_MARKS in rules.steps_of_rules(text_rules)
     hangul = _SYLLABLE.search("".join(piece for piece, _, _ in facts.pieces)) is not None
     return {
-        "do_lower_case": rules.rules_lower_case(text_rules),
+        "do_lower_case": rules.do_rules_lower_case(text_rules),
         "keep_accents": hangul or not strips,
     }
 

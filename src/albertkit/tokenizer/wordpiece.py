@@ -69,7 +69,7 @@ def read_vocabulary(file: Path) -> list[str]:
     return [line.strip(" \t") or line for line in read_text(file).removesuffix("\n").split("\n")]
 
 
-def bert_vocabulary(
+def bert_vocabulary_and_rules(
     content: Any, special_tokens: Mapping[str, str]
 ) -> tuple[list[str], BertRules] | None:
     """Return vocabulary and flags of a `tokenizer.json` that holds BERT's tokenizer and nothing more; None of any other.
@@ -179,7 +179,7 @@ class WordPieceTokenizer(JsonTokenizer):
         if not file.exists():
             return None
         names = {**_USUAL_NAMES, **special_names(settings)}
-        bert = bert_vocabulary(read_json(file, "tokenizer"), names)
+        bert = bert_vocabulary_and_rules(read_json(file, "tokenizer"), names)
         if bert is None:
             return None
         refuse_text_rules(folder, text_rules)

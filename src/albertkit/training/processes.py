@@ -23,7 +23,7 @@ from torch import Tensor
 from torch import distributed as dist
 from torch.distributed import PrefixStore, Store, TCPStore
 
-from albertkit.engines.engine import faster_bf16
+from albertkit.engines.engine import is_bf16_faster
 from albertkit.errors import ConfigError, MachineError, MissingExtraError
 from albertkit.job import Job
 from albertkit.model.attention import varlen_attention_problem
@@ -270,7 +270,7 @@ def choose_precision(precision: str, device: torch.device) -> torch.dtype:
             f"use one of {', '.join(PRECISIONS)}",
         )
     if precision == "auto":
-        return torch.bfloat16 if faster_bf16(device) else torch.float32
+        return torch.bfloat16 if is_bf16_faster(device) else torch.float32
     return torch.bfloat16 if precision == "bf16" else torch.float32
 
 

@@ -23,7 +23,7 @@ from albertkit.conversion.classes import (
     SourceModel,
     check_vocabulary,
     choose_head,
-    fit_tensors_to_class,
+    fit_tensors_and_list_missing,
     with_labels,
 )
 from albertkit.conversion.convert import read_written_checkpoint, write_transformers
@@ -125,7 +125,7 @@ def open_vocabulary_model(source: str | Path) -> Iterator[VocabularyModel]:
         head = choose_head(checkpoint, None, str(source))
         checkpoint.config = with_labels(checkpoint.config, head, checkpoint.tensors)
         optional_parts = ("pooler",) if HEADS[head] is AlbertModel else ()
-        if fit_tensors_to_class(checkpoint, HEADS[head], optional_parts, str(source)):
+        if fit_tensors_and_list_missing(checkpoint, HEADS[head], optional_parts, str(source)):
             logger.warning("`%s` has no pooler: its weights are drawn at random (seed 0)", source)
         yield VocabularyModel(checkpoint, HEADS[head])
 
@@ -210,7 +210,9 @@ class RowMaker:
             rows[has_neighbour] = turned[has_neighbour]
         return rows
 
-    def copy_donor_rows(self, rows: Tensor, donor_VE: Tensor, donor: SentencePieceTokenizer) -> int:
+    def copy_and_count_donor_rows(
+        self, rows: Tensor, donor_VE: Tensor, donor: SentencePieceTokenizer
+    ) -> int:
         """Replace the rows of tokens that another model has by that model's; return their number."""
         num_copied = 0
         for index, piece in enumerate(self._new_pieces):
@@ -315,7 +317,7 @@ def extend_vocabulary(options: ExtendOptions) -> ExtensionReport:
         MachineError: internal-error.
     """
     out = Path(options.out)
-    tokenizer = sentencepiece_tokenizer(options.tokenizer)
+    tokenizer = require_sentencepiece_tokenizer(options.tokenizer)
     model = None if options.model is None else Path(options.model)
     if model is not None:
         model = local_folder(model) if model.is_dir() else model
@@ -346,7 +348,9 @@ def extend_vocabulary(options: ExtendOptions) -> ExtensionReport:
             extended.save_pretrained(folder)
         else:
             with open_vocabulary_model(model) as grown:
-                num_donor_rows = _add_rows_to_model(grown, tokenizer, extension, options, sample)
+                num_donor_rows = _add_rows_and_count_donated(
+                    grown, tokenizer, extension, options, sample
+                )
                 model_class = grown.model_class.__name__
                 change = (
                     f"{extended.vocab_size - extension.first_id:,} tokens were added to {extension.first_id:,} by "
@@ -382,7 +386,7 @@ def extend_vocabulary(options: ExtendOptions) -> ExtensionReport:
     )
 
 
-def sentencepiece_tokenizer(folder: StrPath) -> SentencePieceTokenizer:
+def require_sentencepiece_tokenizer(folder: StrPath) -> SentencePieceTokenizer:
     """Return the tokenizer of a folder, if it is a SentencePiece model."""
     tokenizer = AlbertTokenizer.from_pretrained(folder)
     if not isinstance(tokenizer, SentencePieceTokenizer):
@@ -394,7 +398,7 @@ def sentencepiece_tokenizer(folder: StrPath) -> SentencePieceTokenizer:
     return tokenizer
 
 
-def _add_rows_to_model(
+def _add_rows_and_count_donated(
     model: VocabularyModel,
     old: SentencePieceTokenizer,
     extension: Extension,
@@ -429,10 +433,10 @@ def _add_rows_to_model(
                     f"rows in `{options.rows_from}` are {donor.words_VE.shape[1]} wide, the model's {words_VE.shape[1]}",
                     "take rows from a model of the same embedding_size",
                 )
-            num_donor_rows = maker.copy_donor_rows(
+            num_donor_rows = maker.copy_and_count_donor_rows(
                 new,
                 donor.words_VE,
-                sentencepiece_tokenizer(options.rows_from),
+                require_sentencepiece_tokenizer(options.rows_from),
             )
     if bias_V is not None:
         facts = read_facts(old.model)

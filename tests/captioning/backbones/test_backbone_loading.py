@@ -12,7 +12,7 @@ import torch
 from record_files import write_json
 from safetensors.torch import load_file, save_file
 
-from albertkit.captioning.backbone import PixelValues, read_preprocessing
+from albertkit.captioning.backbone import PixelValues, read_pixel_values_and_size
 from albertkit.captioning.backbones import load_backbone
 from albertkit.errors import AlbertKitError, CheckpointError, ConfigError, MissingExtraError
 
@@ -286,7 +286,7 @@ def test_half_precision_checkpoints_compute_in_fp32(clip):
 def test_processors_files_of_every_age(file, content, values, size, tmp_path):
     if file:
         write_json(tmp_path / file, content)
-    assert read_preprocessing(tmp_path, STANDARD) == (values, size)
+    assert read_pixel_values_and_size(tmp_path, STANDARD) == (values, size)
 
 
 @pytest.mark.parametrize(
@@ -300,7 +300,7 @@ def test_broken_processors_files_are_named(content, tmp_path):
         ConfigError,
         match=r"\[bad-value\].*preprocessor_config\.json` is not a supported image processor",
     ):
-        read_preprocessing(tmp_path, STANDARD)
+        read_pixel_values_and_size(tmp_path, STANDARD)
 
 
 def test_a_broken_processors_file_of_several_parts_is_named(tmp_path):
@@ -308,7 +308,7 @@ def test_a_broken_processors_file_of_several_parts_is_named(tmp_path):
     with pytest.raises(
         ConfigError, match=r"processor_config\.json` is not a supported image processor"
     ):
-        read_preprocessing(tmp_path, STANDARD)
+        read_pixel_values_and_size(tmp_path, STANDARD)
 
 
 def test_a_folders_size_counts_where_the_model_can_take_it(clip):

@@ -10,8 +10,8 @@ from numpy.testing import assert_array_equal
 from albertkit.conversion.tensorflow.bundle import (
     TensorBundle,
     bundle_shard_name,
-    decode_strings,
-    encode_strings,
+    decode_strings_and_checksum,
+    encode_strings_and_checksum,
     write_bundle,
 )
 from albertkit.conversion.tensorflow.records import (
@@ -283,8 +283,8 @@ def test_impossible_entries(prefix, change, slug_of):
 
 @pytest.mark.parametrize("lengths", [[2, 2], [2, 4], [2, 2**64 - 1], [2**32]])
 def test_strings_whose_lengths_lie(lengths):
-    good, _ = encode_strings([b"ab", b"cde"])
-    assert decode_strings(b"".join(good), 2)[0].tolist() == [b"ab", b"cde"]
+    good, _ = encode_strings_and_checksum([b"ab", b"cde"])
+    assert decode_strings_and_checksum(b"".join(good), 2)[0].tolist() == [b"ab", b"cde"]
     wide = b"".join(length.to_bytes(4 if length < 2**32 else 8, "little") for length in lengths)
     stored = (
         b"".join(map(write_varint, lengths))
@@ -292,13 +292,13 @@ def test_strings_whose_lengths_lie(lengths):
         + b"abcde"
     )
     with pytest.raises(MalformedError, match="do not fit their bytes"):
-        decode_strings(stored, len(lengths))
+        decode_strings_and_checksum(stored, len(lengths))
 
 
 def test_strings_whose_lengths_are_damaged():
-    (lengths, tail), _ = encode_strings([b"ab", b"cde"])
+    (lengths, tail), _ = encode_strings_and_checksum([b"ab", b"cde"])
     with pytest.raises(MalformedError, match="checksum"):
-        decode_strings(lengths[::-1] + tail, 2)  # 3 and 2: as many bytes
+        decode_strings_and_checksum(lengths[::-1] + tail, 2)  # 3 and 2: as many bytes
 
 
 def test_headers_that_are_refused(prefix):

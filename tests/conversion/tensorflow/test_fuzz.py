@@ -13,7 +13,7 @@ from albertkit.conversion.tensorflow.bundle import (
     OBJECT_GRAPH,
     TensorBundle,
     _ObjectGraph,
-    encode_strings,
+    encode_strings_and_checksum,
     open_saved_model,
     write_bundle,
 )
@@ -168,7 +168,7 @@ def swapped_entries(rng, index, data):
 def hostile_strings(rng, index, data):
     """A tensor of strings whose lengths are lies, with and without a checksum that fits."""
     strings = [rng.randbytes(rng.choice((0, 1, 3, 200))) for _ in range(rng.choice((0, 1, 50)))]
-    parts, checksum = encode_strings(strings)
+    parts, checksum = encode_strings_and_checksum(strings)
     stored = b"".join(parts)
     if rng.random() < 0.8:
         stored = overwrite(rng, stored)
@@ -181,7 +181,9 @@ def hostile_graph(rng, index, data):
     graph = _ObjectGraph()
     for name in [key.decode(errors="replace") for key, _ in read_table(index)]:
         graph.nodes.add().attributes.add(full_name=name[::-1], checkpoint_key=name)
-    (lengths, tail), checksum = encode_strings([overwrite(rng, graph.SerializeToString())])
+    (lengths, tail), checksum = encode_strings_and_checksum(
+        [overwrite(rng, graph.SerializeToString())]
+    )
     return _added(index, data, OBJECT_GRAPH, lengths + tail, checksum, [])
 
 

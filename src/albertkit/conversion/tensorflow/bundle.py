@@ -37,8 +37,8 @@ from albertkit.conversion.tensorflow.table import (
     STRING,
     VERSION,
     Entry,
-    from_storage,
-    read_index,
+    numbers_of_stored_bytes,
+    read_num_shards_and_entries,
     storage_type,
     type_name,
     type_number,
@@ -180,7 +180,7 @@ class TensorBundle:
                 raise MalformedError(
                     f"has {size:,} bytes; an index of more than {MAX_INDEX_BYTES:,} is not read"
                 )
-            num_shards, entries = read_index(index.read_bytes())
+            num_shards, entries = read_num_shards_and_entries(index.read_bytes())
         shards = {}
         for number in sorted({entry.shard for entry in entries.values()}):
             file = bundle_shard_name(prefix, number, num_shards)
@@ -230,7 +230,9 @@ class TensorBundle:
         stored = np.array(self._shards[entry.shard][entry.offset : entry.offset + entry.size])
         if entry.dtype == STRING:
             with parser_errors_name_file(self.prefix):
-                values, checksum = decode_strings(stored.tobytes(), math.prod(entry.shape))
+                values, checksum = decode_strings_and_checksum(
+                    stored.tobytes(), math.prod(entry.shape)
+                )
         else:
             checksum = crc32c(stored)
         if mask_checksum(checksum) != entry.checksum:
@@ -240,7 +242,7 @@ class TensorBundle:
                 "copy or download the checkpoint again",
             )
         if entry.dtype != STRING:
-            values = from_storage(stored, entry.dtype)
+            values = numbers_of_stored_bytes(stored, entry.dtype)
         return values.reshape(entry.shape)
 
     @cached_property
@@ -287,7 +289,7 @@ def write_bundle(prefix: StrPath, tensors: Mapping[str, NDArray[Any]]) -> None:
                 )
             parts: Sequence[bytes | NDArray[np.uint8]]
             if number == STRING:
-                parts, checksum = encode_strings(values.ravel().tolist())
+                parts, checksum = encode_strings_and_checksum(values.ravel().tolist())
             else:
                 little = (
                     np.ascontiguousarray(values, values.dtype.newbyteorder("<"))
@@ -358,7 +360,7 @@ def _list_prefixes(prefixes: list[Path]) -> str:
     return ": " + ", ".join(f"`{prefix}`" for prefix in prefixes) if prefixes else ""
 
 
-def decode_strings(stored: bytes, count: int) -> tuple[NDArray[np.object_], int]:
+def decode_strings_and_checksum(stored: bytes, count: int) -> tuple[NDArray[np.object_], int]:
     """Return `count` strings (object array of bytes) from their bytes, and the checksum of everything, for the caller to compare.
 
     Varint lengths, a masked checksum of the lengths, the strings end to end. Checksums run over the
@@ -390,7 +392,7 @@ def decode_strings(stored: bytes, count: int) -> tuple[NDArray[np.object_], int]
     return values, checksum
 
 
-def encode_strings(strings: Sequence[bytes]) -> tuple[list[bytes], int]:
+def encode_strings_and_checksum(strings: Sequence[bytes]) -> tuple[list[bytes], int]:
     """Return the bytes of a tensor of strings, in parts, and the checksum of everything."""
     lengths = [len(string) for string in strings]
     fixed = _fixed_width(lengths)

@@ -257,10 +257,10 @@ def storage_type(number: int) -> np.dtype | None:
     return _STORAGE.get(number)
 
 
-def from_storage(stored: NDArray[np.uint8], number: int) -> NDArray[Any]:
+def numbers_of_stored_bytes(stored: NDArray[np.uint8], dtype_number: int) -> NDArray[Any]:
     """Make stored bytes numbers: bool and the 16-bit floats in wider types, everything else in place."""
-    values = stored.view(_STORAGE[number])
-    name = _NAMES[number]
+    values = stored.view(_STORAGE[dtype_number])
+    name = _NAMES[dtype_number]
     if name == "bfloat16":  # the upper half of a float32
         wide = np.zeros(len(values), "<u4")
         wide.view("<u2")[1::2] = values
@@ -314,7 +314,7 @@ class Entry:
     sliced: bool
 
 
-def read_index(data: bytes) -> tuple[int, dict[str, Entry]]:
+def read_num_shards_and_entries(data: bytes) -> tuple[int, dict[str, Entry]]:
     """Read a whole `.index` file."""
     table = read_table(data)
     key, value = next(table, (None, b""))

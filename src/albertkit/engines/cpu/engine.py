@@ -40,8 +40,8 @@ from albertkit.engines.cpu.layers import (
     Scratch,
     Tables,
     multiply_once,
-    rows_of_a_half,
-    rows_of_a_task,
+    num_rows_of_a_half,
+    num_rows_of_a_task,
 )
 from albertkit.engines.cpu.team import TaskProgress, ThreadTeam, new_progress
 from albertkit.engines.cpu.tiles import COLUMNS, MAX_TILE_ROWS, VECTOR, pack
@@ -105,7 +105,7 @@ class FusedEngine(Engine):
         self, model: AlbertModel, precision: Precision, notes: tuple[str, ...] = ()
     ) -> None:
         super().__init__(precision, notes)
-        matrix_tiles.allowed()  # a copy in another process has to ask anew
+        matrix_tiles.request_matrix_registers()  # a copy in another process has to ask anew
         self._model = model
         self._numbers = _NUMBERS[precision]
         bfloat16 = precision != "fp32" and engine.has_instructions("avx512_bf16")
@@ -328,9 +328,11 @@ class FusedEngine(Engine):
             everyone=np.arange(tokens),
             selected=selected_tokens,
             selected_starts=np.searchsorted(selected_tokens, starts),
-            block=rows_of_a_task.py_func(tokens, members, spare),
-            selected_block=rows_of_a_task.py_func(len(selected_tokens), members, spare),
-            half_block=rows_of_a_half.py_func(max(tokens, len(selected_tokens)), members, layer),
+            block=num_rows_of_a_task.py_func(tokens, members, spare),
+            selected_block=num_rows_of_a_task.py_func(len(selected_tokens), members, spare),
+            half_block=num_rows_of_a_half.py_func(
+                max(tokens, len(selected_tokens)), members, layer
+            ),
             group=max(1, len(lengths) * layer.num_heads // (members * fused_layers.SHARES)),
         )
 
@@ -462,7 +464,7 @@ def _pack_layer(layer: AlbertLayer, activation: int, precision: str) -> Layer:
     parts = -(-inputs // max(768, outputs))
     part = -(-inputs // (parts * COLUMNS)) * COLUMNS
     return Layer(
-        qkv=_pack_linear(*queries_keys_values(attention, layer.num_heads), precision),
+        qkv=_pack_linear(*join_query_key_value_weights(attention, layer.num_heads), precision),
         attention_output=_pack_linear(attention.dense.weight, attention.dense.bias, precision),
         attention_norm=_pack_norm(attention.LayerNorm),
         inner=_pack_linear(layer.ffn.weight, layer.ffn.bias, precision),
@@ -477,7 +479,9 @@ def _pack_layer(layer: AlbertLayer, activation: int, precision: str) -> Layer:
     )
 
 
-def queries_keys_values(attention: AlbertAttention, num_heads: int) -> tuple[Tensor, Tensor]:
+def join_query_key_value_weights(
+    attention: AlbertAttention, num_heads: int
+) -> tuple[Tensor, Tensor]:
     """Join weight [3H, H] and bias [3H]; the scores' factor 1 / sqrt(D), a power of two at D = 64, is in the queries'."""
     factor = (attention.query.out_features // num_heads) ** -0.5
     weight = torch.cat(
@@ -553,7 +557,11 @@ def precision_problem(precision: str) -> str:
             return f"the processor has no {name}"
         if f"+{name.replace('_', '')}" not in compiles_for_amx:
             return f"numba compiles for a processor without {name} (NUMBA_CPU_NAME, NUMBA_CPU_FEATURES)"
-    if precision != "fp32" and matrix_tiles.compiles_for_amx() and not matrix_tiles.allowed():
+    if (
+        precision != "fp32"
+        and matrix_tiles.compiles_for_amx()
+        and not matrix_tiles.request_matrix_registers()
+    ):
         return "the system does not let this process use AMX"
     return compiler_problem(precision)
 

@@ -26,7 +26,7 @@ from numba.extending import overload
 from albertkit.engines.arithmetic import (
     TABLE_ROWS,
     WITHIN,
-    activated_to_uint8,
+    activations_to_uint8,
     cast_like,
     f32,
     i32,
@@ -39,9 +39,9 @@ from albertkit.engines.cpu import matrix_tiles
 from albertkit.engines.cpu.team import (
     FIRST_PATIENCE,
     PATIENCE,
-    cycles,
     finish_task,
     is_done,
+    read_cycle_counter,
     take_task,
 )
 from albertkit.engines.cpu.tile_outputs import (
@@ -57,13 +57,13 @@ from albertkit.engines.cpu.tiles import (
     COLUMNS,
     VECTOR,
     VECTORS,
-    address_of_panel,
-    column_registers_of_tile,
+    columns_of_panel,
     fetching,
     multiply_tile,
+    num_column_registers_of_tile,
+    num_rows_of_tile,
+    num_whole_steps,
     panel_offset,
-    rows_of_tile,
-    whole_steps,
 )
 from albertkit.jit import from_bfloat16
 
@@ -227,7 +227,7 @@ def multiply_part(rows, scale, weight, columns, sums, finishing, out):
 
     A panel of the weight stays in the cache for all rows, while the next one is fetched.
     """
-    vectors, tile_rows = column_registers_of_tile(rows), rows_of_tile(rows)
+    vectors, tile_rows = num_column_registers_of_tile(rows), num_rows_of_tile(rows)
     panels = len(columns[0]) // (vectors * VECTOR)
     size = len(weight) // panels
     steps = size * weight.itemsize // (4 * vectors * VECTOR)
@@ -288,7 +288,7 @@ def _overload_prepare_inner(scratch, width, outer_rows, hidden):
                 squares += values[c] * values[c]
                 top = max(top, f32(values[c]).view(i32))  # negative ones are negative integers
             peaks, out = scratch.peaks[: width // TABLE_ROWS], scratch.inner_rows[t, :width]
-            outliers, scratch.inner_scale[t] = activated_to_uint8(
+            outliers, scratch.inner_scale[t] = activations_to_uint8(
                 values, top, squares, peaks, scratch.outlier_columns, scratch.excess, out
             )
             for n in range(outliers):
@@ -333,11 +333,11 @@ def attend(chunk, scratch, sequence, head, width, size, queries, query_starts, c
         chunk.starts[sequence + 1] - chunk.starts[sequence],
         head * size,
     )
-    holders, tile_rows = scratch.holders, rows_of_tile(scratch.query)
+    holders, tile_rows = scratch.holders, num_rows_of_tile(scratch.query)
     pack_keys(chunk.qkv, holders, start, length, width + first_column, size, scratch.keys)
     pack_values(chunk.qkv, holders, start, length, 2 * width + first_column, size, scratch.values)
-    words = whole_steps(scratch.query, size * scratch.query.itemsize // 4)
-    token_words = whole_steps(scratch.shares, (length * scratch.shares.itemsize + 3) // 4)
+    words = num_whole_steps(scratch.query, size * scratch.query.itemsize // 4)
+    token_words = num_whole_steps(scratch.shares, (length * scratch.shares.itemsize + 3) // 4)
     end = query_starts[sequence + 1]
     for top in range(query_starts[sequence], end, tile_rows):
         count = min(tile_rows, end - top)
@@ -347,8 +347,8 @@ def attend(chunk, scratch, sequence, head, width, size, queries, query_starts, c
                 chunk.qkv[holders[token], token, first_column : first_column + size],
                 scratch.query[i, :size],
             )
-        for panel in range(0, length, address_of_panel(scratch.query)):
-            vectors = (min(address_of_panel(scratch.query), length - panel) + VECTOR - 1) // VECTOR
+        for panel in range(0, length, columns_of_panel(scratch.query)):
+            vectors = (min(columns_of_panel(scratch.query), length - panel) + VECTOR - 1) // VECTOR
             begin = panel * words
             multiply_tile(
                 scratch.query,
@@ -397,9 +397,9 @@ def pack_keys(qkv, holders, start, length, first_column, size, out):
     """Transpose keys, of copies qkv [M, T, 3H'], into columns: panels, the last of as many registers as it needs."""
     qkv_words, per = qkv.view(u32), 4 // qkv.itemsize
     words = size // per
-    steps = whole_steps(qkv, words)
-    for panel in range(0, length, address_of_panel(qkv)):
-        columns = min(address_of_panel(qkv), (length - panel + VECTOR - 1) // VECTOR * VECTOR)
+    steps = num_whole_steps(qkv, words)
+    for panel in range(0, length, columns_of_panel(qkv)):
+        columns = min(columns_of_panel(qkv), (length - panel + VECTOR - 1) // VECTOR * VECTOR)
         target = out[panel * steps : (panel + columns) * steps]
         for register in range(columns // VECTOR):
             first, stride = (
@@ -429,7 +429,7 @@ def pack_values(qkv, holders, start, length, first_column, size, out):
     """Lay values out in words that share a step, two tokens' in bfloat16, in panels of COLUMNS."""
     per = 4 // qkv.itemsize
     words = (length + per - 1) // per
-    steps = whole_steps(qkv, words)
+    steps = num_whole_steps(qkv, words)
     for panel in range(0, size, COLUMNS):
         real = min(COLUMNS, size - panel)
         columns = (real + VECTOR - 1) // VECTOR * VECTOR
@@ -478,7 +478,7 @@ def _overload_write_words(first, second, begin, count, out, at):
 def softmax(scores, count, length, shares, factors):
     """Write exp(score - largest score) of each row into `shares`, one over their sum into `factors`."""
     per = 4 // shares.itemsize
-    end = whole_steps(shares, (length + per - 1) // per) * per
+    end = num_whole_steps(shares, (length + per - 1) // per) * per
     for i in range(count):
         factors[i] = f32(1) / exponentials(scores, i, length, shares)
         for j in range(length, end):
@@ -550,7 +550,7 @@ def gather_context(chunk, scratch, queries, top, bottom, num_heads, size):
 
 
 @within
-def rows_of_a_task(rows: int, members: int, spare: bool) -> int:
+def num_rows_of_a_task(rows: int, members: int, spare: bool) -> int:
     """Return how many rows are a task: at most BLOCK_ROWS, and one task for every member of a team, or two of them.
 
     Smaller ones are sooner done again for a member whose core was taken away: one text of 128
@@ -563,7 +563,7 @@ def rows_of_a_task(rows: int, members: int, spare: bool) -> int:
 
 
 @within
-def rows_of_a_half(rows: int, members: int, layer: Layer) -> int:
+def num_rows_of_a_half(rows: int, members: int, layer: Layer) -> int:
     """Return how many rows are a task of a half of the feed-forward block, or 0 where a half is no task of its own.
 
     With halves each member fetches half of that block's weights for twice as many rows: one text of
@@ -575,7 +575,7 @@ def rows_of_a_half(rows: int, members: int, layer: Layer) -> int:
 
 
 @within
-def note_holders(winners, size, holders):
+def note_members_with_rows(winners, size, holders):
     """Write into `holders` the member that has each row or head, given the winners of tasks of `size` rows or heads."""
     for task in range(num_tasks_for(len(holders), size)):
         for n in range(task * size, min((task + 1) * size, len(holders))):
@@ -599,7 +599,7 @@ def copy_row(source, target):
 
 
 @within
-def next_task(call, progress, number, kind, tasks, scratch):
+def take_task_of_phase(call, progress, number, kind, tasks, scratch):
     """Return a task of a layer's phase for this member, or -1; see `team.take_task`."""
     return take_task(
         progress, KINDS * number + kind, tasks, call.member, call.members, scratch.patience[kind]
@@ -607,7 +607,7 @@ def next_task(call, progress, number, kind, tasks, scratch):
 
 
 @within
-def end_task(call, progress, number, kind, task, began, scratch):
+def finish_task_of_phase(call, progress, number, kind, task, began, scratch):
     """Mark as done a task of a layer's phase; see `team.finish_task`."""
     duration = finish_task(
         progress, KINDS * number + kind, task, call.member, began, np.int64(kind == HEADS)
@@ -616,34 +616,34 @@ def end_task(call, progress, number, kind, task, began, scratch):
 
 
 @within
-def do_rows(call, ids, tables, layer, number, chunk, progress, scratch):
+def compute_layer_input_and_qkv(call, ids, tables, layer, number, chunk, progress, scratch):
     """Compute a layer's input, out of the layer before or of embeddings, and the queries, keys and values of it."""
     last, member_hidden = call.last and number == call.repeats, chunk.hidden[call.member]
     queries, block = (
         (chunk.selected, chunk.selected_block) if last else (chunk.everyone, chunk.block)
     )
     winners, tasks = progress.winners[KINDS * number + ROWS], num_tasks_for(len(queries), block)
-    task = next_task(call, progress, number, ROWS, tasks, scratch)
+    task = take_task_of_phase(call, progress, number, ROWS, tasks, scratch)
     while task >= 0:
-        began = cycles()
+        began = read_cycle_counter()
         top, bottom = task * block, min((task + 1) * block, len(queries))
         hidden = member_hidden[number % 2, top:bottom]
         if number == 0:
-            begin_chunk(ids, tables, chunk, top, bottom, scratch, hidden)
+            write_first_layer_input(ids, tables, chunk, top, bottom, scratch, hidden)
         elif chunk.half_block:
             halves = progress.winners[KINDS * (number - 1) + HALVES]
             add_halves(layer, chunk, halves, top, bottom, len(queries), scratch, hidden)
         else:
             attend_rows(layer, chunk, scratch, number - 1, queries, top, bottom, hidden)
-            whole_feed_forward(layer, scratch, hidden, winners, task)
+            apply_feed_forward(layer, scratch, hidden, winners, task)
         if number < call.repeats and not is_done(winners, task):
             compute_qkv(layer, scratch, chunk.qkv[call.member, top:bottom])
-        end_task(call, progress, number, ROWS, task, began, scratch)
-        task = next_task(call, progress, number, ROWS, tasks, scratch)
+        finish_task_of_phase(call, progress, number, ROWS, task, began, scratch)
+        task = take_task_of_phase(call, progress, number, ROWS, tasks, scratch)
 
 
 @within
-def begin_chunk(ids, tables, chunk, top, bottom, scratch, hidden):
+def write_first_layer_input(ids, tables, chunk, top, bottom, scratch, hidden):
     """Write the first layer's input of tokens top to bottom to hidden, and as it is multiplied."""
     if len(ids.words):
         embed(ids, tables, top, bottom, scratch, hidden)
@@ -654,14 +654,14 @@ def begin_chunk(ids, tables, chunk, top, bottom, scratch, hidden):
 
 
 @within
-def do_heads(call, layer, number, queries, query_starts, chunk, progress, scratch):
+def compute_contexts_of_heads(call, layer, number, queries, query_starts, chunk, progress, scratch):
     """Compute the context of heads."""
     width = len(layer.attention_norm.weight)
     size, heads = width // layer.num_heads, (len(chunk.starts) - 1) * layer.num_heads
     tasks = num_tasks_for(heads, chunk.group)
-    task = next_task(call, progress, number, HEADS, tasks, scratch)
+    task = take_task_of_phase(call, progress, number, HEADS, tasks, scratch)
     while task >= 0:
-        began = cycles()
+        began = read_cycle_counter()
         for pair in range(task * chunk.group, min((task + 1) * chunk.group, heads)):
             sequence, head = pair // layer.num_heads, pair % layer.num_heads
             attend(
@@ -675,20 +675,20 @@ def do_heads(call, layer, number, queries, query_starts, chunk, progress, scratc
                 query_starts,
                 chunk.context[call.member],
             )
-        end_task(call, progress, number, HEADS, task, began, scratch)
-        task = next_task(call, progress, number, HEADS, tasks, scratch)
-    note_holders(
+        finish_task_of_phase(call, progress, number, HEADS, task, began, scratch)
+        task = take_task_of_phase(call, progress, number, HEADS, tasks, scratch)
+    note_members_with_rows(
         progress.winners[KINDS * number + HEADS], chunk.group, scratch.head_holders[:heads]
     )
 
 
 @within
-def do_attended(call, layer, number, queries, block, chunk, progress, scratch):
+def compute_feed_forward_input(call, layer, number, queries, block, chunk, progress, scratch):
     """Compute the input of the feed-forward block, where halves of it are tasks."""
     tasks = num_tasks_for(len(queries), block)
-    task = next_task(call, progress, number, ATTENDED, tasks, scratch)
+    task = take_task_of_phase(call, progress, number, ATTENDED, tasks, scratch)
     while task >= 0:
-        began = cycles()
+        began = read_cycle_counter()
         top, bottom = task * block, min((task + 1) * block, len(queries))
         attend_rows(
             layer,
@@ -700,21 +700,21 @@ def do_attended(call, layer, number, queries, block, chunk, progress, scratch):
             bottom,
             chunk.halves[call.member, 0, top:bottom],
         )
-        end_task(call, progress, number, ATTENDED, task, began, scratch)
-        task = next_task(call, progress, number, ATTENDED, tasks, scratch)
-    note_holders(
+        finish_task_of_phase(call, progress, number, ATTENDED, task, began, scratch)
+        task = take_task_of_phase(call, progress, number, ATTENDED, tasks, scratch)
+    note_members_with_rows(
         progress.winners[KINDS * number + ATTENDED], block, scratch.holders[: len(queries)]
     )
 
 
 @within
-def do_halves(call, layer, number, count, chunk, progress, scratch):
+def compute_feed_forward_halves(call, layer, number, count, chunk, progress, scratch):
     """Compute the halves of the feed-forward block for `count` rows: the first adds to its input."""
     winners, block = progress.winners[KINDS * number + HALVES], chunk.half_block
     tasks = 2 * num_tasks_for(count, block)
-    task = next_task(call, progress, number, HALVES, tasks, scratch)
+    task = take_task_of_phase(call, progress, number, HALVES, tasks, scratch)
     while task >= 0:
-        began = cycles()
+        began = read_cycle_counter()
         half, top = task // (tasks // 2), task % (tasks // 2) * block
         bottom = min(top + block, count)
         out = chunk.halves[call.member, 1 + half, top:bottom]
@@ -726,8 +726,8 @@ def do_halves(call, layer, number, count, chunk, progress, scratch):
             start, end = layer.middle, len(layer.inner.bias)
             fill_with_zeros(out)
         feed_forward(layer, scratch, start, end, out, winners, task)
-        end_task(call, progress, number, HALVES, task, began, scratch)
-        task = next_task(call, progress, number, HALVES, tasks, scratch)
+        finish_task_of_phase(call, progress, number, HALVES, task, began, scratch)
+        task = take_task_of_phase(call, progress, number, HALVES, tasks, scratch)
 
 
 @within
@@ -756,7 +756,7 @@ def attend_rows(layer, chunk, scratch, number, queries, top, bottom, hidden):
 
 
 @within
-def whole_feed_forward(layer, scratch, hidden, winners, task):
+def apply_feed_forward(layer, scratch, hidden, winners, task):
     """Apply both halves of the feed-forward block to hidden [t, H'], in place, prepared before and after."""
     count, end = len(hidden), len(layer.inner.bias)
     second, divided = scratch.second[:count], layer.middle < end
@@ -816,14 +816,14 @@ def run(call, ids, tables, layer, chunk, progress, scratch):
     is in the members' copies `hidden[:, repeats % 2]`; progress.winners[-1] has their numbers. With
     `call.last`, only selected tokens have output.
     """
-    entered = cycles()
+    entered = read_cycle_counter()
     matrix_tiles.configure()
     scratch.patience[:] = FIRST_PATIENCE
     for number in range(call.repeats + 1):
-        do_rows(call, ids, tables, layer, number, chunk, progress, scratch)
+        compute_layer_input_and_qkv(call, ids, tables, layer, number, chunk, progress, scratch)
         if number == call.repeats:
             break
-        note_holders(
+        note_members_with_rows(
             progress.winners[KINDS * number + ROWS],
             chunk.block,
             scratch.holders[: len(chunk.everyone)],
@@ -835,9 +835,13 @@ def run(call, ids, tables, layer, chunk, progress, scratch):
                 chunk.selected_starts,
                 chunk.selected_block,
             )
-        do_heads(call, layer, number, queries, query_starts, chunk, progress, scratch)
+        compute_contexts_of_heads(
+            call, layer, number, queries, query_starts, chunk, progress, scratch
+        )
         if chunk.half_block:
-            do_attended(call, layer, number, queries, block, chunk, progress, scratch)
-            do_halves(call, layer, number, len(queries), chunk, progress, scratch)
-    progress.spent[call.member, 2] = cycles() - entered
+            compute_feed_forward_input(
+                call, layer, number, queries, block, chunk, progress, scratch
+            )
+            compute_feed_forward_halves(call, layer, number, len(queries), chunk, progress, scratch)
+    progress.spent[call.member, 2] = read_cycle_counter() - entered
     matrix_tiles.release()

@@ -39,7 +39,7 @@ def compiles_for_amx() -> bool:
 
 
 @cache
-def allowed() -> bool:
+def request_matrix_registers() -> bool:
     """Ask Linux for the matrix registers, which it saves for those processes only that have asked; return whether it agreed."""
     if not compiles_for_amx():
         return False

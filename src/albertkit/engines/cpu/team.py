@@ -100,7 +100,7 @@ def _pause(context):
 
 
 @intrinsic
-def cycles(context):
+def read_cycle_counter(context):
     """Return the processor's clock, int64."""
 
     def generate(context, builder, signature, arguments):
@@ -127,9 +127,9 @@ def take_task(progress, phase, tasks, member, members, patience):
         task = n if n < tasks else n - tasks
         if _load_shared(claims, task) == 0 and _add(claims, task, 1) == 0:
             return task
-    began = cycles()
+    began = read_cycle_counter()
     while _load_shared(progress.finished, phase) < tasks:
-        if cycles() - began > patience:
+        if read_cycle_counter() - began > patience:
             for n in range(first, first + tasks):
                 task = n if n < tasks else n - tasks
                 if _load_shared(winners, task) == 0:
@@ -152,7 +152,7 @@ def finish_task(progress, phase, task, member, began, kind):
     """
     if _set_first(progress.winners[phase], task, member + 1):
         _add(progress.finished, phase, 1)
-    duration = cycles() - began
+    duration = read_cycle_counter() - began
     progress.spent[member, kind] += duration
     return duration
 

@@ -30,7 +30,7 @@ from albertkit.jit import call_llvm, call_once_emitted, prefetch
 ROWS, VECTORS = (
     6,
     4,
-)  # of a full tile; `rows_of_tile` says how many it has where it is matrix_tiles'
+)  # of a full tile; `num_rows_of_tile` says how many it has where it is matrix_tiles'
 MAX_TILE_ROWS = matrix_tiles.ROWS
 VECTOR = 16  # 32-bit numbers of a register
 COLUMNS = VECTORS * VECTOR
@@ -50,18 +50,18 @@ def multiply_tile(context, left, row, count, right, start, vectors, steps, ahead
         left: C-contiguous [T, I] of uint8, uint16 (bfloat16's bits) or float32: what numbers are
             multiplied in.
         row: The first of its rows, int64.
-        count: How many, int64, 1 to `rows_of_tile(left)`.
+        count: How many, int64, 1 to `num_rows_of_tile(left)`.
         right: The matrix, one-dimensional, in the order of `pack`: int8 for uint8, else as `left`,
             or words of such as uint32.
         start: Where its registers begin, int64.
         vectors: Registers a step, int64, 1 to 4, or with AMX any number.
-        steps: Words of a row, int64: four bytes, two bfloat16 or one float each; `whole_steps` of
+        steps: Words of a row, int64: four bytes, two bfloat16 or one float each; `num_whole_steps` of
             them.
         ahead: From where on the matrix is fetched into the second cache, int64: a line at every
             step, or what `fetched` says.
         fetched: With AMX: how many times 8 lines are fetched at every 16 steps, int64, from
             `fetching`.
-        out: Sums, [`rows_of_tile(left)`, at least 16 x vectors]: int32 for uint8, else float32. Columns
+        out: Sums, [`num_rows_of_tile(left)`, at least 16 x vectors]: int32 for uint8, else float32. Columns
             beyond are left as they are, and rows; matrix tiles write 16 or 32 rows, computed of
             what lies there in `left`.
     """
@@ -122,21 +122,21 @@ def _in_matrices(rows: types.Array) -> bool:
     return rows.dtype != types.float32 and matrix_tiles.compiles_for_amx()
 
 
-def rows_of_tile(rows: Any) -> Any:
+def num_rows_of_tile(rows: Any) -> Any:
     """Return how many rows a full tile has, given rows as they are multiplied."""
 
 
-@overload(rows_of_tile, jit_options=WITHIN)
+@overload(num_rows_of_tile, jit_options=WITHIN)
 def _overload_rows_of(rows):
     num_rows = matrix_tiles.ROWS if _in_matrices(rows) else ROWS
     return lambda rows: num_rows
 
 
-def column_registers_of_tile(rows: Any) -> Any:
+def num_column_registers_of_tile(rows: Any) -> Any:
     """Return how many registers of columns are multiplied with all rows before the next ones are."""
 
 
-@overload(column_registers_of_tile, jit_options=WITHIN)
+@overload(num_column_registers_of_tile, jit_options=WITHIN)
 def _overload_vectors_of(rows):
     num_vectors = 2 if _in_matrices(rows) else VECTORS
     return lambda rows: num_vectors
@@ -159,21 +159,21 @@ def _overload_fetching(rows, tiles, size):
     return fetching_matrices
 
 
-def address_of_panel(rows: Any) -> Any:
+def columns_of_panel(rows: Any) -> Any:
     """Return how many columns are a panel where attention lays keys and values out: without AMX as many as a tile takes."""
 
 
-@overload(address_of_panel, jit_options=WITHIN)
+@overload(columns_of_panel, jit_options=WITHIN)
 def _overload_panel_of(rows):
     columns = 1 << 20 if _in_matrices(rows) else COLUMNS
     return lambda rows: columns
 
 
-def whole_steps(rows: Any, steps: Any) -> Any:
+def num_whole_steps(rows: Any, steps: Any) -> Any:
     """Return how many steps a tile takes for rows of so many words; the words beyond must be zeros on both sides."""
 
 
-@overload(whole_steps, jit_options=WITHIN)
+@overload(num_whole_steps, jit_options=WITHIN)
 def _overload_whole_steps(rows, steps):
     side = matrix_tiles.SIDE if _in_matrices(rows) else 1
     return lambda rows, steps: (steps + side - 1) // side * side

@@ -16,8 +16,8 @@ PACKAGE = Path(albertkit.__file__).parent
 HALF_OF_THE_LOST = """
 import sys
 import numpy as np
-from albertkit.pretraining.examples import truncate_pair
-print(truncate_pair(70, 0, 6, np.uint64(5), 0)[0], file=sys.stdout)
+from albertkit.pretraining.examples import truncated_front_and_kept_lengths
+print(truncated_front_and_kept_lengths(70, 0, 6, np.uint64(5), 0)[0], file=sys.stdout)
 """
 
 WITHOUT_RIGHTS = """

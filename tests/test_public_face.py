@@ -137,6 +137,8 @@ def test_every_slug_has_one_exit_status_and_the_documentation_lists_those_of_1()
 
 def test_operating_system_errors_are_explained():
     assert explain_os_error(OSError(28, "No space left", "x")).slug == "disk-full"
+    full = explain_os_error(OSError(28, "No space left", "source", None, "copy"))
+    assert "while writing `copy`" in str(full)
     assert explain_os_error(PermissionError(13, "denied", "x")).slug == "no-permission"
     assert explain_os_error(ValueError("ours to fix")) is None
 

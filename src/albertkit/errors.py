@@ -169,10 +169,9 @@ def explain_os_error(error: BaseException) -> AlbertKitError | None:
     if isinstance(error, OSError):
         quoted_path = f" `{error.filename}`" if error.filename else ""
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            fact = (
-                f"no space left on the device while writing{quoted_path}"
-                if quoted_path
-                else "no space left on the device"
+            output_path = error.filename2 or error.filename  # of a copy the second
+            fact = "no space left on the device" + (
+                f" while writing `{output_path}`" if output_path else ""
             )
             hint = "free some space and run the same command again, a training with --resume; what was finished is kept"
             return MachineError("disk-full", fact, hint)

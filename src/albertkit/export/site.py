@@ -58,6 +58,7 @@ _SITE_FILES = Path(__file__).with_name("site")
 _HEAVY = 200  # megabytes of a model from which few visitors will wait
 _KINDS = ("fill-mask", "classify", "score", "tag", "answer", "embed")
 _SERVE = "serve it: albertkit serve"
+_READS_NAMES = "reads names of special tokens in a text as such"
 _ROLE = re.compile(r"best|final|run|seed-\d+")  # folders of a run
 _WORDS = ("a man plays the guitar", "the 1,234 people (of Paris) said: no!", "나는 서울에서 왔다.")
 
@@ -221,15 +222,13 @@ def page_facts(folder: Path, pipeline: Pipeline[Any]) -> dict[str, Any]:
             ]:
                 reason = "has tokens across words, so that places in a text are not known"
                 raise _unsupported_error(folder, reason, _SERVE)
-    if (
-        tokenizer.truncation_side == "left"
-        or getattr(pipeline, "reader", tokenizer) is not tokenizer
-    ):
-        raise _unsupported_error(
-            folder,
-            "cuts texts at their beginning, or reads names of special tokens as such",
-            _SERVE,
-        )
+    _refuse_first(
+        folder,
+        {
+            "cuts texts at their beginning": tokenizer.truncation_side == "left",
+            _READS_NAMES: getattr(pipeline, "reader", tokenizer) is not tokenizer,
+        },
+    )
     facts: dict[str, Any] = {
         "cls": tokenizer.cls_id,
         "sep": tokenizer.sep_id,
@@ -246,17 +245,16 @@ def page_facts(folder: Path, pipeline: Pipeline[Any]) -> dict[str, Any]:
     if pipeline.kind == "embed":
         encoder = pipeline.encoder  # type: ignore[attr-defined]
         settings = encoder.settings
-        changes_text = (
-            any(encoder.prompts.values())
-            or encoder.lower_case
-            or settings.get("special_names") == "tokens"
+        similarity = settings.get("similarity_fn_name") or "cosine"
+        _refuse_first(
+            folder,
+            {
+                "has prompts": any(encoder.prompts.values()),
+                "changes the case of texts": encoder.lower_case,
+                _READS_NAMES: settings.get("special_names") == "tokens",
+                f"compares vectors by `{similarity}`, not by their cosine": similarity != "cosine",
+            },
         )
-        if changes_text or settings.get("similarity_fn_name") not in (None, "cosine"):
-            raise _unsupported_error(
-                folder,
-                "has prompts, changes the case of texts, or compares vectors otherwise than by their cosine",
-                _SERVE,
-            )
         return facts | {"length": encoder.max_length, "dimension": encoder.output_dimension(None)}
     assert task is not None
     facts["length"] = task.length
@@ -272,14 +270,21 @@ def page_facts(folder: Path, pipeline: Pipeline[Any]) -> dict[str, Any]:
     if pipeline.kind == "score":
         return facts | {"sigmoid": task.activation == "sigmoid"}
     facts |= {"labels": list(task.labels), "several": task.kind == "multilabel"}
-    is_iob = all(label == "O" or label[:2] in ("B-", "I-") for label in task.labels)
-    if pipeline.kind == "tag" and (task.layout == "characters" or not is_iob):
-        raise _unsupported_error(
+    if pipeline.kind == "tag":
+        is_iob = all(label == "O" or label[:2] in ("B-", "I-") for label in task.labels)
+        _refuse_first(
             folder,
-            "tags characters, or has labels other than O, B-… and I-…",
-            _SERVE,
+            {
+                "tags characters": task.layout == "characters",
+                "has labels other than O, B-… and I-…": not is_iob,
+            },
         )
     return facts
+
+
+def _refuse_first(folder: Path, reasons: dict[str, bool]) -> None:
+    for reason in filter(reasons.get, reasons):
+        raise _unsupported_error(folder, reason, _SERVE)
 
 
 def _unsupported_error(folder: Path, reason: str, hint: str) -> AlbertKitError:

@@ -8,11 +8,17 @@ import numpy as np
 import pytest
 import torch
 from record_files import write_lines, write_records
-from sklearn.metrics import accuracy_score, f1_score
+from sklearn.metrics import (
+    accuracy_score,
+    f1_score,
+    matthews_corrcoef,
+    precision_score,
+    recall_score,
+)
 from torch.testing import assert_close
 from word_tokenizer import WordTokenizer
 
-from albertkit.errors import AlbertKitError, ConfigError, DataError
+from albertkit.errors import ConfigError, DataError
 from albertkit.tables.bad_rows import BadRows
 from albertkit.tables.columns import Columns
 from albertkit.tables.records import as_files
@@ -55,8 +61,8 @@ def read_file(task, path, *, split="train", labelled=True, on_error="stop"):
 
 
 def table(path, *rows):
-    write_lines(path, ("\t".join(row) for row in rows))
-    return path
+    """Write a table whose cells are separated by `|` here, and by tabs in the file."""
+    return write_lines(path, (row.replace("|", "\t") for row in rows))
 
 
 def examples_of(*labels):
@@ -64,6 +70,15 @@ def examples_of(*labels):
         TextExample(str(number), f"text {number}", None, label)
         for number, label in enumerate(labels)
     ]
+
+
+def labels_of(examples):
+    return [example.label for example in examples]
+
+
+def records_of(key, values):
+    """Predictions as `predict` writes them."""
+    return [{"id": str(number), key: value} for number, value in enumerate(values)]
 
 
 # --- features -------------------------------------------------------------------------------------
@@ -290,30 +305,27 @@ def test_one_class_is_refused(task, labels, message):
         task.fitted(examples_of(*labels))
 
 
-def test_a_label_that_was_never_trained_is_named_and_counted():
+def test_a_label_that_was_never_trained_is_named_and_counted(error_of):
     task = task_of().fitted(examples_of("pos", "neg"))
     dev = examples_of("pos", "poz", "poz", "new")
     for use in (
         lambda: task.features(dev, TOKENIZER, labelled=True),
         lambda: task.score(dev, [{"label": "pos"}] * 4),
     ):
-        with pytest.raises(
-            DataError,
-            match="2 labels that the model was not trained with: `poz` \\(2\\), `new` \\(1\\)",
-        ) as caught:
-            use()
-        assert "did you mean `pos`?" in caught.value.hint
+        error = error_of(use)
+        assert "not trained with: `poz` (2), `new` (1)" in error.message
+        assert "did you mean `pos`?" in error.hint
     with pytest.raises(DataError, match="2 of 2 examples have no label, the first is `0`"):
         task.score(examples_of(None, None), [{"label": "pos"}] * 2)
 
 
 def test_labels_of_official_tasks_are_checked_and_mapped(tmp_path):
     rows = table(
-        tmp_path / "dev.tsv", ("sentence1", "sentence2", "label"),
-        ("a", "b", "0"), ("c", "d", "not_entailment"), ("e", "f", "neutral"), ("g", "h", ""), ("i", "j", "2"),
+        tmp_path / "dev.tsv", "sentence1|sentence2|label",
+        "a|b|0", "c|d|not_entailment", "e|f|neutral", "g|h|", "i|j|2",
     )  # fmt: skip
     examples, bad_rows = read_file(official_task("rte"), rows, on_error="skip")
-    assert [example.label for example in examples] == ["entailment", "not_entailment"]
+    assert labels_of(examples) == ["entailment", "not_entailment"]
     assert bad_rows == [
         (4, "label `neutral` is none of entailment, not_entailment"),
         (5, "`label` is empty"),
@@ -321,17 +333,20 @@ def test_labels_of_official_tasks_are_checked_and_mapped(tmp_path):
     ]
 
 
-def test_the_hub_numbers_mnli_in_its_own_order(tmp_path):
-    path = tmp_path / "train.jsonl"
+@pytest.mark.parametrize("name", ["mnli", "kornli"])
+def test_the_hub_numbers_inferences_in_its_own_order(tmp_path, name):
     rows = [
         {"premise": "p", "hypothesis": "h", "label": label, "idx": 10 + label}
         for label in (0, 1, 2, -1)
     ]
-    write_records(path, rows)
-    examples, bad_rows = read_file(official_task("mnli"), path, on_error="skip")
-    assert [example.label for example in examples] == ["entailment", "neutral", "contradiction"]
-    assert [example.id for example in examples] == ["10", "11", "12"]
-    assert bad_rows == [(4, "label `-1` is none of contradiction, entailment, neutral")]
+    path = write_records(tmp_path / "train.jsonl", rows)
+    examples, bad_rows = read_file(official_task(name), path, on_error="skip")
+    assert labels_of(examples) == ["entailment", "neutral", "contradiction"]
+    if name == "mnli":
+        assert [example.id for example in examples] == ["10", "11", "12"]
+    [(line, reason)] = bad_rows
+    assert line == 4
+    assert reason.startswith("label `-1` is none of ")
 
 
 @pytest.mark.parametrize("form", ["joined", "list", "columns"])
@@ -339,11 +354,11 @@ def test_several_labels(tmp_path, form):
     if form == "columns":
         path = table(
             tmp_path / "a.tsv",
-            ("text", "x", "y"),
-            ("s", "1", "0"),
-            ("t", "1", "1"),
-            ("u", "0", "0"),
-            ("v", "2", "0"),
+            "text|x|y",
+            "s|1|0",
+            "t|1|1",
+            "u|0|0",
+            "v|2|0",
         )
         task = task_of("multilabel", label="x,y")
         bad_reason = "`x` is `2`, neither 0 nor 1"
@@ -356,7 +371,7 @@ def test_several_labels(tmp_path, form):
         task = task_of("multilabel")
         bad_reason = "`[x` is not a list of labels"
     else:
-        path = table(tmp_path / "a.tsv", ("text", "label"), ("s", "x"), ("t", "y, x"), ("u", ""))
+        path = table(tmp_path / "a.tsv", "text|label", "s|x", "t|y, x", "u|")
         task = task_of("multilabel")
         bad_reason = None
     examples, bad_rows = read_file(task, path, on_error="skip")
@@ -393,7 +408,7 @@ def test_several_labels(tmp_path, form):
         "[0, 1, 1, 0]",
     ],
 )
-def test_multi_hot_labels_without_names_are_refused(tmp_path, label):
+def test_multi_hot_labels_without_names_are_refused(tmp_path, label, error_of):
     """`[0, 1]` and `[1]` may be numbers of classes; these cannot, whatever other rows hold, and even where rows are skipped."""
     path = tmp_path / "a.jsonl"
     rows = [
@@ -402,13 +417,12 @@ def test_multi_hot_labels_without_names_are_refused(tmp_path, label):
         {"text": "u", "label": label},
     ]
     write_records(path, rows)
-    with pytest.raises(AlbertKitError) as caught:
-        read_file(task_of("multilabel"), path, on_error="skip")
-    assert caught.value.slug == "bad-label"
-    assert "line 3: `label` is" in caught.value.message
-    assert "--label-column toxic,insult" in caught.value.hint
+    error = error_of(read_file, task_of("multilabel"), path, on_error="skip")
+    assert error.slug == "bad-label"
+    assert "line 3: `label` is" in error.message
+    assert "--label-column toxic,insult" in error.hint
     write_records(path, rows[:2])
-    assert [example.label for example in read_file(task_of("multilabel"), path)] == [
+    assert labels_of(read_file(task_of("multilabel"), path)) == [
         ("1",),
         ("0", "1"),
     ]
@@ -417,13 +431,13 @@ def test_multi_hot_labels_without_names_are_refused(tmp_path, label):
 def test_columns_of_labels_may_hold_booleans_or_floats(tmp_path):
     path = table(
         tmp_path / "a.tsv",
-        ("text", "x", "y"),
-        ("s", "True", "false"),
-        ("t", "0.0", "1.0"),
-        ("u", "", "0"),
+        "text|x|y",
+        "s|True|false",
+        "t|0.0|1.0",
+        "u||0",
     )
     examples, bad_rows = read_file(task_of("multilabel", label="x,y"), path, on_error="skip")
-    assert [example.label for example in examples] == [("x",), ("y",)]
+    assert labels_of(examples) == [("x",), ("y",)]
     assert [reason for _, reason in bad_rows] == ["`x` is ``, neither 0 nor 1"]
 
 
@@ -448,12 +462,10 @@ def test_scores_of_samples_are_scikit_learns():
 
 
 def test_scores_and_details():
-    from sklearn.metrics import f1_score, matthews_corrcoef
-
     task = official_task("mrpc")
     gold = list("0110111000")
     predicted = list("0100111001")
-    records = [{"id": str(n), "label": label} for n, label in enumerate(predicted)]
+    records = records_of("label", predicted)
     scores = task.score(examples_of(*gold), records)
     assert scores["f1"] == pytest.approx(f1_score(gold, predicted, pos_label="1"))
     assert scores["accuracy_and_f1"] == pytest.approx((0.8 + scores["f1"]) / 2)
@@ -477,19 +489,14 @@ def test_scores_and_details():
     ],
 )
 def test_of_two_classes_the_rarer_one_is_scored_and_named(chosen, expected):
-    from sklearn.metrics import f1_score, precision_score, recall_score
-
     gold = ["ok"] * 90 + ["fraud"] * 10
     predicted = ["ok"] * 88 + ["fraud"] * 5 + ["ok"] * 7
     task = task_of(positive_class=chosen).fitted(examples_of(*gold))
-    records = [{"id": str(n), "label": label} for n, label in enumerate(predicted)]
+    records = records_of("label", predicted)
     scores = task.score(examples_of(*gold), records)
     details = task.details(examples_of(*gold), records)
-    for name, theirs in (
-        ("f1", f1_score),
-        ("precision", precision_score),
-        ("recall", recall_score),
-    ):
+    for theirs in (f1_score, precision_score, recall_score):
+        name = theirs.__name__.removesuffix("_score")
         assert scores[name] == pytest.approx(theirs(gold, predicted, pos_label=expected))
     assert details["positive_class"] == expected
     low, high = details["intervals"]["f1"]
@@ -509,7 +516,7 @@ def test_scores_of_numbers():
     task = official_task("stsb")
     gold = [0.0, 1.0, 2.5, 4.0]
     predicted = [0.1, 0.7, 3.0, 3.5]
-    records = [{"id": str(n), "value": value} for n, value in enumerate(predicted)]
+    records = records_of("value", predicted)
     assert task.score(examples_of(*gold), records)["pearson"] == pytest.approx(
         pearsonr(gold, predicted)[0]
     )
@@ -557,10 +564,8 @@ def test_submission_files_are_gluess(tmp_path):
         paths = task.write(tmp_path, [{"id": "0", **answer}], split=split)
         assert paths == [tmp_path / f"{file}.tsv"]
         head = "id" if name == "nsmc" else "index"
-        assert (
-            paths[0].read_text()
-            == f"{head}\tprediction\n0\t{2.5 if name == 'stsb' else task.labels[1]:{'.6f' if name == 'stsb' else ''}}\n"
-        )
+        prediction = "2.500000" if name == "stsb" else task.labels[1]
+        assert paths[0].read_text() == f"{head}\tprediction\n0\t{prediction}\n"
 
 
 # --- task.json and columns ------------------------------------------------------------------------
@@ -596,30 +601,23 @@ def test_settings_that_cannot_work(make, slug):
         make()
 
 
-@pytest.mark.parametrize(
-    ("text", "pair"),
-    [
-        ("sentence1", "sentence2"),
-        ("question", "sentence"),
-        ("s2", "t1"),
-    ],
-)
-def test_pairs_that_are_not_swapped(text, pair):
+@pytest.mark.parametrize("columns", ["sentence1 sentence2", "question sentence", "s2 t1"])
+def test_pairs_that_are_not_swapped(columns):
+    text, pair = columns.split()
     task = task_of(text=text, pair=pair)
-    assert task.text_column == text
-    assert task.pair_column == pair
+    assert (task.text_column, task.pair_column) == (text, pair)
 
 
 # --- data that are wrong --------------------------------------------------------------------------
 
 
 def test_a_missing_label_column(tmp_path):
-    path = table(tmp_path / "a.tsv", ("text", "lable"), ("a", "0"))
+    path = table(tmp_path / "a.tsv", "text|lable", "a|0")
     with pytest.raises(
         DataError, match=r"\[missing-column\].*no column `label` for mine, only `text`, `lable`"
     ):
         read_file(task_of(), path)
-    assert [example.label for example in read_file(task_of(), path, labelled=False)] == [None]
+    assert labels_of(read_file(task_of(), path, labelled=False)) == [None]
     with pytest.raises(ConfigError, match="no column is named for the label"):
         read_file(task_of(label=""), path)
     with pytest.raises(DataError, match="no column `x`"):
@@ -628,11 +626,9 @@ def test_a_missing_label_column(tmp_path):
 
 @pytest.mark.parametrize("label", ["[0, 1]", '["pos"]', "['pos', 'neg']", "[0. 1.]"])
 def test_a_list_is_no_class(tmp_path, label):
-    path = table(
-        tmp_path / "a.tsv", ("text", "label"), ("a", label), ("b", "[NEG]"), ("c", "pos\u200b")
-    )
+    path = table(tmp_path / "a.tsv", "text|label", f"a|{label}", "b|[NEG]", "c|pos\u200b")
     examples, bad_rows = read_file(task_of(), path, on_error="skip")
-    assert [example.label for example in examples] == ["[NEG]", "pos"]
+    assert labels_of(examples) == ["[NEG]", "pos"]
     assert bad_rows == [(2, f"`{label}` is a list of labels")]
 
 
@@ -659,14 +655,14 @@ def test_rows_that_cannot_be_used(tmp_path):
 def test_numbers_that_are_none(tmp_path):
     path = table(
         tmp_path / "a.tsv",
-        ("text", "label"),
-        ("a", "1.5"),
-        ("b", "high"),
-        ("c", "nan"),
-        ("d", "-2e1"),
+        "text|label",
+        "a|1.5",
+        "b|high",
+        "c|nan",
+        "d|-2e1",
     )
     examples, bad_rows = read_file(task_of("regression"), path, on_error="skip")
-    assert [example.label for example in examples] == [1.5, -20.0]
+    assert labels_of(examples) == [1.5, -20.0]
     assert bad_rows == [
         (3, "`label` is `high`, not a number"),
         (4, "`label` is `nan`, not a number"),
@@ -676,15 +672,15 @@ def test_numbers_that_are_none(tmp_path):
 @pytest.mark.parametrize(
     ("name", "header", "number"),
     [
-        ("nsmc", ("id", "document", "label"), 1),
-        ("kornli", ("sentence1", "sentence2", "gold_label"), 0),
-        ("korsts", ("sentence1", "sentence2", "score"), 1),
+        ("nsmc", "id|document|label", 1),
+        ("kornli", "sentence1|sentence2|gold_label", 0),
+        ("korsts", "sentence1|sentence2|score", 1),
     ],
 )
 def test_published_files_with_empty_texts_are_read_whole(tmp_path, name, header, number):
-    good = ("1", "a text", {"nsmc": "1", "kornli": "neutral", "korsts": "2.5"}[name])
-    empty = tuple("" if index == number else value for index, value in enumerate(good))
-    path = table(tmp_path / "train.tsv", header, good, ("2", *empty[1:]) if number else empty)
+    label = {"nsmc": "1", "kornli": "neutral", "korsts": "2.5"}[name]
+    empty = "2|" if number else "|a text"
+    path = table(tmp_path / "train.tsv", header, f"1|a text|{label}", f"{empty}|{label}")
     bad_rows = BadRows()
     task = official_task(name)
     examples = read_examples(task, path, "train", True, bad_rows)
@@ -697,9 +693,8 @@ def test_published_files_with_empty_texts_are_read_whole(tmp_path, name, header,
 
 
 def test_short_rows_of_qqp_are_passed_over_and_of_a_table_of_ones_own_refused(tmp_path):
-    header = ("id", "qid1", "qid2", "question1", "question2", "is_duplicate")
-    rows = ("1", "1", "2", "a", "b", "0"), ("2", "3", "4", "c"), ("3", "5", "6", "d", "e", "1")
-    path = table(tmp_path / "train.tsv", header, *rows)
+    header = "id|qid1|qid2|question1|question2|is_duplicate"
+    path = table(tmp_path / "train.tsv", header, "1|1|2|a|b|0", "2|3|4|c", "3|5|6|d|e|1")
     bad_rows = BadRows()
     examples = read_examples(official_task("qqp"), path, "train", True, bad_rows)
     assert [example.id for example in examples] == ["1", "3"]
@@ -741,23 +736,13 @@ def test_names_of_the_hubs_class_labels_are_the_layouts_numbers(name, names):
         with as_files({"train": rows}) as folder:
             examples = read_examples(task, task.files(folder)["train"], "train")
         numbers = [1, 0, 0] if order == names[::-1] else [0, 1, 1]
-        assert [example.label for example in examples] == list(map(str, numbers))
+        assert labels_of(examples) == list(map(str, numbers))
     rows.features["label"] = datasets.ClassLabel(names=["bad", "good"])
     with (
         as_files({"train": rows}) as folder,
         pytest.raises(DataError, match=f"`bad` is none of 0, 1, {names[0]}, {names[1]}"),
     ):
         read_examples(task, task.files(folder)["train"], "train")
-
-
-def test_kornli_of_the_hub(tmp_path):
-    path = tmp_path / "train.jsonl"
-    rows = [
-        {"premise": "a", "hypothesis": "b", "label": number} for number in range(3)
-    ]  # in the order of its ClassLabel
-    write_records(path, rows)
-    labels = [example.label for example in read_file(official_task("kornli"), path)]
-    assert labels == ["entailment", "neutral", "contradiction"]
 
 
 def test_whole_labels_that_pandas_made_floats_are_whole_again(tmp_path):
@@ -772,28 +757,23 @@ def test_whole_labels_that_pandas_made_floats_are_whole_again(tmp_path):
         task_of(text="sentence").with_changes(labels=("0", "1")),
     ):
         examples, _ = read_file(task, tmp_path / "a.csv", on_error="skip")
-        assert [example.label for example in examples] == ["1", "0", "1"]
+        assert labels_of(examples) == ["1", "0", "1"]
         with as_files(frame) as file:
             assert read_file(task, file, on_error="skip")[0] == examples
     # As a model may have them
     trained = task_of(text="sentence").with_changes(labels=("0.0", "1.0"))
-    assert [
-        example.label for example in read_file(trained, tmp_path / "a.csv", on_error="skip")[0]
-    ] == [
-        "1.0",
-        "0.0",
-        "1.0",
-    ]
-    half = table(tmp_path / "b.tsv", ("text", "label"), ("a", "1.0"), ("b", "1.5"))
-    assert [example.label for example in read_file(task_of(), half)] == ["1.0", "1.5"]
+    examples, _ = read_file(trained, tmp_path / "a.csv", on_error="skip")
+    assert labels_of(examples) == ["1.0", "0.0", "1.0"]
+    half = table(tmp_path / "b.tsv", "text|label", "a|1.0", "b|1.5")
+    assert labels_of(read_file(task_of(), half)) == ["1.0", "1.5"]
 
 
 def test_an_empty_second_text(tmp_path):
     path = table(
         tmp_path / "a.tsv",
-        ("question1", "question2", "is_duplicate", "id"),
-        ("a", "", "0", "5"),
-        ("b", "c", "1", "6"),
+        "question1|question2|is_duplicate|id",
+        "a||0|5",
+        "b|c|1|6",
     )
     examples = read_file(official_task("qqp"), path)
     features = official_task("qqp").features(examples, TOKENIZER, labelled=False)
@@ -820,20 +800,15 @@ def test_a_quoted_table_is_said(tmp_path):
 
 
 def test_columns_of_a_table_without_header(tmp_path):
-    path = table(tmp_path / "a.tsv", ("a", "0"), ("b", "1"))
+    path = table(tmp_path / "a.tsv", "a|0", "b|1")
     with pytest.raises(DataError, match="no column `text`"):
         read_file(task_of(), path)
-    assert [
-        example.text
-        for example in read_file(task_of().with_changes(columns=("text", "label")), path)
-    ] == [
-        "a",
-        "b",
-    ]
+    examples = read_file(task_of().with_changes(columns=("text", "label")), path)
+    assert [example.text for example in examples] == ["a", "b"]
 
 
 def test_other_columns_for_an_official_task(tmp_path):
-    path = table(tmp_path / "a.tsv", ("one", "two", "same"), ("a", "b", "1"))
+    path = table(tmp_path / "a.tsv", "one|two|same", "a|b|1")
     with pytest.raises(DataError, match="for mrpc, only `one`, `two`, `same`"):
         read_file(official_task("mrpc"), path)
     assert read_file(

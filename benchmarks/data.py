@@ -248,7 +248,7 @@ def open_stream(store: TokenStore, max_length: int) -> BatchStream:
 def one_epoch(stream: BatchStream) -> dict[str, float]:
     """Draw every batch of an epoch, the stream standing at its start; count examples, tokens and predictions."""
     counts: dict[str, float] = {"examples": 0, "tokens": 0, "predictions": 0}
-    for _ in range(stream.batches_in_epoch(stream.state()["epoch"])):
+    for _ in range(stream.estimate_global_batches(stream.state()["epoch"])):
         for batch in next(stream):
             counts["examples"] += batch.num_sequences
             counts["tokens"] += batch.num_tokens

@@ -376,13 +376,13 @@ def digest_while_loading(folder: StrPath) -> Iterator[str]:
         )
 
 
-def describe_selected_model(folder: Path) -> str:
+def describe_selected_model(model_folder: Path) -> str:
     """Return one line about a model of a run: its folder, step, and value of the metric that selects, as far as recorded."""
     try:
-        selected = read_typed(folder / SELECTED, Selected)
+        selected = read_typed(model_folder / SELECTED, Selected)
     except DataError:  # missing, or changed by hand
-        return str(folder)
-    description = f"{folder}, step {selected.step:,}"
+        return str(model_folder)
+    description = f"{model_folder}, step {selected.step:,}"
     return (
         description
         if selected.value is None

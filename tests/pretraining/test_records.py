@@ -219,7 +219,7 @@ def test_every_record_comes_once_an_epoch_however_it_is_divided(records):
                 world_size=world_size,
             )
             mine = of_epochs(stream, 2)
-            assert [len(epoch) for epoch in mine] == [stream.batches_in_epoch(0)] * 2
+            assert [len(epoch) for epoch in mine] == [stream.estimate_global_batches(0)] * 2
             steps.add(tuple(tuple(len(batches) for batches in epoch) for epoch in mine))
             assert all(
                 batch.num_tokens <= batch_tokens

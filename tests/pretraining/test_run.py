@@ -496,7 +496,7 @@ def test_a_run_that_decays_cannot_be_lengthened_and_the_hint_says_what_can_be_do
 def test_a_batch_may_be_counted_in_sequences(store, settings):
     sized = replace(settings, batch_size=3, batch_tokens=16_384)
     stream = open_pretraining_data(store, sized).training(ALONE)
-    epoch = [next(stream)[0].num_sequences for _ in range(stream.batches_in_epoch())]
+    epoch = [next(stream)[0].num_sequences for _ in range(stream.estimate_global_batches())]
     assert set(epoch[:-1]) == {3}
     assert 1 <= epoch[-1] <= 3
     assert sum(epoch) == len(stream.plan(0).examples)

@@ -215,7 +215,7 @@ def test_micro_batches_are_filled_greedily():
     batches = [batch for (batch,) in first_epoch(stream)]
     for batch, following in pairwise(batches):
         assert batch.num_tokens + following.lengths[0] > 128
-    assert stream.batches_in_epoch(0) == len(batches)
+    assert stream.estimate_global_batches(0) == len(batches)
     assert len(stream.plan(0).examples) == sum(batch.num_sequences for batch in batches)
 
 

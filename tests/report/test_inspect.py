@@ -20,7 +20,7 @@ from albertkit.output.render import print_sections
 from albertkit.report.inspect import (
     PAPER,
     SHARINGS,
-    Sizes,
+    PublishedSizes,
     estimate_memory_bytes,
     inspect_folder,
     published_sizes,
@@ -238,7 +238,7 @@ def test_a_table_for_people_and_json_for_programs(tmp_path, run_command):
     facts = run_command("inspect", tmp_path, "--length", 40, "--json").json
     assert facts["flops"]["length"] == 40
     assert facts["flops"]["train_per_token"] == config.train_flops_per_token(40)
-    output = printed(Sizes(published_sizes()), width=80)
+    output = printed(PublishedSizes(published_sizes()), width=80)
     assert max(map(len, output.splitlines())) <= 80
     assert "109,482,240" in output
     assert len(run_command("inspect", "--json").json["sizes"]) == 8

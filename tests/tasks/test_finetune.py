@@ -112,7 +112,7 @@ def test_rows_that_cannot_be_used_are_named_or_left_out(learned, tmp_path):
 def test_stopped_and_resumed_it_predicts_the_same(start, table, tmp_path, monkeypatch):
     settings = replace(SETTINGS, epochs=2, eval_every=4, dropout=0.1)
     learn(start, table, tmp_path / "whole", settings)
-    scores = TaskEvaluator.calibrate_and_score
+    scores = TaskEvaluator.calibrate_task_and_score_dev
     evaluations = itertools.count(1)
 
     def stopping(evaluator, model):
@@ -120,7 +120,7 @@ def test_stopped_and_resumed_it_predicts_the_same(start, table, tmp_path, monkey
             os.kill(os.getpid(), signal.SIGTERM)
         return scores(evaluator, model)
 
-    monkeypatch.setattr(TaskEvaluator, "calibrate_and_score", stopping)
+    monkeypatch.setattr(TaskEvaluator, "calibrate_task_and_score_dev", stopping)
     results = [
         learn(start, table, tmp_path / "cut", settings, resume=resume)
         for resume in (False, True, True, True)

@@ -12,16 +12,16 @@ from albertkit.files import read_json
 from albertkit.tasks.metrics import (
     EVERY_ROW,
     bootstrap_intervals,
-    class_scores,
+    class_scorer,
     class_table,
     confusion,
     count_matching_entities,
-    entity_scores,
+    entity_scorer,
     entity_scores_by_type,
     entity_spans,
-    label_set_scores,
+    label_set_scorer,
+    regression_scorer,
     regression_scores,
-    resampled_regression_scores,
 )
 
 from .conftest import THEIR_NAMES
@@ -34,7 +34,7 @@ def furthest(case):
     if case["task"] == "sts-b":
         ours = regression_scores(labels, predictions)
     else:
-        ours = class_scores(labels, predictions, 3 if "mnli" in case["task"] else 2)(EVERY_ROW)
+        ours = class_scorer(labels, predictions, 3 if "mnli" in case["task"] else 2)(EVERY_ROW)
     differences = []
     for name, theirs in case["metrics"].items():
         value = ours[THEIR_NAMES[name]]
@@ -92,7 +92,7 @@ def test_class_scores_equal_scikit_learn(example):
             labels, predictions, labels=range(num_classes), zero_division=0
         )
     theirs["accuracy_and_f1"] = (theirs["accuracy"] + theirs["f1"]) / 2
-    assert class_scores(labels, predictions, num_classes)(EVERY_ROW) == pytest.approx(
+    assert class_scorer(labels, predictions, num_classes)(EVERY_ROW) == pytest.approx(
         theirs, abs=1e-12
     )
     table = class_table(labels, predictions, [f"class {number}" for number in range(num_classes)])
@@ -101,10 +101,10 @@ def test_class_scores_equal_scikit_learn(example):
 
 
 def test_absent_class_and_single_class():
-    assert class_scores([0, 0], [0, 0], 2)(EVERY_ROW)["f1"] == 0.0  # class 1 occurs nowhere
-    assert class_scores([0, 0], [0, 0], 2)(EVERY_ROW)["accuracy"] == 1.0
+    assert class_scorer([0, 0], [0, 0], 2)(EVERY_ROW)["f1"] == 0.0  # class 1 occurs nowhere
+    assert class_scorer([0, 0], [0, 0], 2)(EVERY_ROW)["accuracy"] == 1.0
     # Over the classes that occur
-    assert class_scores([0, 1], [0, 1], 5)(EVERY_ROW)["f1_macro"] == 1.0
+    assert class_scorer([0, 1], [0, 1], 5)(EVERY_ROW)["f1_macro"] == 1.0
     table = class_table([0, 1, 1], [0, 1, 0], ["a", "b", "c"])
     assert table[2] == {"name": "c", "precision": 0.0, "recall": 0.0, "f1": 0.0, "support": 0}
     assert table[1] == {"name": "b", "precision": 1.0, "recall": 0.5, "f1": 2 / 3, "support": 2}
@@ -112,7 +112,7 @@ def test_absent_class_and_single_class():
 
 
 def test_label_sets():
-    scores = label_set_scores(
+    scores = label_set_scorer(
         np.array([[1, 0, 0], [1, 1, 0], [0, 0, 0]]), np.array([[1, 0, 0], [0, 1, 0], [0, 1, 0]])
     )(EVERY_ROW)
     # label 0: 1 of 2 found; label 1: 1 found, 1 invented; label 2: nowhere, so 0
@@ -139,7 +139,7 @@ def test_entities_equal_seqeval_on_any_tags(pairs):
     gold, predicted = [list(side) for side in zip(*pairs, strict=True)]
     for tags in gold + predicted:
         assert entity_spans(tags) == get_entities(tags)
-    ours = entity_scores(gold, predicted)(EVERY_ROW)
+    ours = entity_scorer(gold, predicted)(EVERY_ROW)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         theirs = precision_recall_fscore_support(gold, predicted, average="micro", zero_division=0)
@@ -156,13 +156,13 @@ def test_ill_formed_tags_are_read_as_conlleval_reads_them():
         ("LOC", 4, 5),
     ]
     # a reading that lets only B- start an entity would find one entity less and notice it here
-    assert entity_scores([["I-PER", "O"]], [["I-PER", "O"]])(EVERY_ROW)["f1"] == 1.0
-    assert entity_scores([["B-PER"]], [["O"]])(EVERY_ROW) == {
+    assert entity_scorer([["I-PER", "O"]], [["I-PER", "O"]])(EVERY_ROW)["f1"] == 1.0
+    assert entity_scorer([["B-PER"]], [["O"]])(EVERY_ROW) == {
         "precision": 0.0,
         "recall": 0.0,
         "f1": 0.0,
     }
-    assert entity_scores([[]], [[]])(EVERY_ROW)["f1"] == 0.0
+    assert entity_scorer([[]], [[]])(EVERY_ROW)["f1"] == 0.0
 
 
 # --- intervals ------------------------------------------------------------------------------------
@@ -198,7 +198,7 @@ def test_counted_samples_score_as_drawn_samples():
     random = np.random.default_rng(0)
     for digits in (0, 1, 9):  # with many ties, few, none
         labels, predictions = np.round(random.normal(size=(2, 80)), digits)
-        counted = resampled_regression_scores(labels, predictions)
+        counted = regression_scorer(labels, predictions)
         for _ in range(20):
             rows = random.integers(0, 80, 80)
             direct = regression_scores(labels[rows], predictions[rows])
@@ -206,15 +206,15 @@ def test_counted_samples_score_as_drawn_samples():
         assert np.isnan(counted(np.zeros(80, np.int64))["spearman"])
     for num_classes in (2, 3, 7):
         labels, predictions = random.integers(0, num_classes, (2, 60))
-        counted = class_scores(labels, predictions, num_classes)
+        counted = class_scorer(labels, predictions, num_classes)
         for _ in range(20):
             rows = random.integers(0, 60, 60)
-            direct = class_scores(labels[rows], predictions[rows], num_classes)(EVERY_ROW)
+            direct = class_scorer(labels[rows], predictions[rows], num_classes)(EVERY_ROW)
             assert counted(rows) == pytest.approx(direct, abs=1e-12)
     gold = [list(map(str, random.choice(TAGS, 5))) for _ in range(9)]
     predicted = [["B-PER"] * 5] * 9
     rows = random.integers(0, 9, 9)
-    assert entity_scores(gold, predicted)(rows) == entity_scores(
+    assert entity_scorer(gold, predicted)(rows) == entity_scorer(
         [gold[r] for r in rows], [predicted[r] for r in rows]
     )(EVERY_ROW)
     assert count_matching_entities([], []).shape == (0, 3)

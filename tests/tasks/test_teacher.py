@@ -638,7 +638,7 @@ def test_a_run_learns_from_a_bert_and_resumes_to_the_same_bits(
     assert len(rows) == 360
     assert_allclose(logits, transformers_logits(teacher, rows)[:, ::-1], atol=5e-5)
 
-    scores = TaskEvaluator.calibrate_and_score
+    scores = TaskEvaluator.calibrate_task_and_score_dev
     evaluations = itertools.count(1)
 
     def stopping(evaluator, model):
@@ -646,7 +646,7 @@ def test_a_run_learns_from_a_bert_and_resumes_to_the_same_bits(
             os.kill(os.getpid(), signal.SIGTERM)
         return scores(evaluator, model)
 
-    monkeypatch.setattr(TaskEvaluator, "calibrate_and_score", stopping)
+    monkeypatch.setattr(TaskEvaluator, "calibrate_task_and_score_dev", stopping)
     assert learn(out=tmp_path / "cut").model is None
     shutil.copytree(tmp_path / "cut", tmp_path / "other")
     learn(out=tmp_path / "cut", resume=True)

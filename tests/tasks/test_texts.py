@@ -22,7 +22,7 @@ from albertkit.errors import ConfigError, DataError
 from albertkit.tables.bad_rows import BadRows
 from albertkit.tables.columns import Columns
 from albertkit.tables.records import as_files
-from albertkit.tasks.metrics import label_set_scores
+from albertkit.tasks.metrics import label_set_scorer
 from albertkit.tasks.texts import (
     OFFICIAL,
     MultiLabelClassification,
@@ -445,7 +445,7 @@ def test_scores_of_samples_are_scikit_learns():
     random = np.random.default_rng(0)
     gold = random.integers(0, 2, (50, 4))
     predicted = random.integers(0, 2, (50, 4))
-    sampled = label_set_scores(gold, predicted)
+    sampled = label_set_scorer(gold, predicted)
 
     def theirs(rows, predicted_rows):
         pair = gold[rows], predicted[predicted_rows]

@@ -14,7 +14,7 @@ from albertkit.output.plots import TRAIN
 from albertkit.output.render import print_sections, to_markdown, to_page
 from albertkit.output.sections import to_json_value
 from albertkit.tasks.finetune import FinetuneResult
-from albertkit.tasks.metrics import EVERY_ROW, class_scores, class_table, confusion
+from albertkit.tasks.metrics import EVERY_ROW, class_scorer, class_table, confusion
 from albertkit.training.results import (
     constant_answer_note,
     largest_class_and_share,
@@ -34,7 +34,7 @@ def results_of(names, right):
     labels = random.integers(0, len(names), 600)
     predictions = np.where(random.random(600) < right, labels, (labels + 1) % len(names))
     return {
-        **class_scores(labels, predictions, len(names))(EVERY_ROW),
+        **class_scorer(labels, predictions, len(names))(EVERY_ROW),
         "total": 600,
         "intervals": {"accuracy": [0.5, 0.75]},
         "classes": class_table(labels, predictions, names),

@@ -307,26 +307,26 @@ def _report_bad_row(report: Report, number: int, location: str) -> Iterator[None
 
 
 def _read_joined_lists(
-    videos: list[Any], sentences: list[Any], name: str, owner: str, report: Report
+    videos: list[Any], sentences: list[Any], id_key: str, video_id_key: str, report: Report
 ) -> Iterator[ClipRecord]:
     """Read the two lists of MSR-VTT and COCO: videos, and sentences that name them."""
     video_names = {
-        str(video[name])
+        str(video[id_key])
         for video in videos
-        if isinstance(video, dict) and video.get(name) is not None
+        if isinstance(video, dict) and video.get(id_key) is not None
     }
     captions: dict[str, list[str]] = defaultdict(list)
     for number, sentence in enumerate(sentences, 1):
         with _report_bad_row(report, number, f"caption {number:,}"):
-            video = str(_require_value(sentence, owner))
+            video = str(_require_value(sentence, video_id_key))
             if video not in video_names:
                 raise ValueError(f"there is no video `{video}`")
             captions[video] += parse_captions([sentence.get("caption")])
     for number, row in enumerate(videos, 1):
         location = f"video {number:,}"
         with _report_bad_row(report, number, location):
-            key = str(_require_value(row, name))
-            split = str(row.get("split", "")) if name == "video_id" else ""
+            key = str(_require_value(row, id_key))
+            split = str(row.get("split", "")) if id_key == "video_id" else ""
             sources = (VideoReference(str(row.get("file_name", key))),)
             yield ClipRecord(number, location, split, key, sources, captions[key])
 

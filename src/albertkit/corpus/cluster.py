@@ -108,13 +108,13 @@ def _fetch_inputs(ray_reference: Any) -> BuildInputs:
         if installed[name] != expected:
             raise MachineError(
                 "machines-differ",
-                f"the node `{_node_name()}` has {name} {installed[name] or '(none)'}, the driver {expected or '(none)'}",
+                f"the node `{_ray_node_ip()}` has {name} {installed[name] or '(none)'}, the driver {expected or '(none)'}",
                 "install the same on every node: pip install -c constraints.txt 'albertkit[cluster]'",
             )
     return inputs
 
 
-def _node_name() -> str:
+def _ray_node_ip() -> str:
     import ray
 
     return ray.util.get_node_ip_address()
@@ -142,7 +142,7 @@ def encode_part(
         path = error.filename or part.files[0].path
         raise MachineError(
             "machines-differ",
-            f"the node `{_node_name()}` cannot read `{path}`: {error.strerror or error}",
+            f"the node `{_ray_node_ip()}` cannot read `{path}`: {error.strerror or error}",
             "keep the inputs where every node sees them under this name: a shared folder, or s3://…",
         ) from None
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from albertkit.command import takes
-from albertkit.embeddings.data import find_pair_task, lowest_and_highest_score, read_texts
+from albertkit.embeddings.data import find_pair_task, read_texts, score_scale
 from albertkit.embeddings.evaluate import LAYOUTS
 from albertkit.embeddings.metrics import normalize_vectors
 from albertkit.embeddings.models import load_embedding_model
@@ -362,7 +362,7 @@ def augment(options: AugmentOptions) -> AugmentReport:
     sides = [texts[number] for number in fresh.first], [texts[number] for number in fresh.second]
     scores = cross_encoder.scores(*sides, "candidates", options.progress)
     labels = [example.label for example in data.train]
-    low, high = lowest_and_highest_score(labels, options.kind in LAYOUTS)
+    low, high = score_scale(labels, options.kind in LAYOUTS)
     # A regression may leave the scale that it has learned.
     clipped = np.clip(scores, low, high)
     kept_rows, bands = balance_score_bands(clipped, low, high, options.balance, options.seed)

@@ -220,9 +220,7 @@ def _column_options(names: Sequence[str]) -> list[str]:
     return [f"--{option} {name}" for option, name in zip(("text", "pair"), names, strict=False)]
 
 
-def lowest_and_highest_score(
-    scores: Sequence[float] | np.ndarray, is_official: bool
-) -> tuple[float, float]:
+def score_scale(scores: Sequence[float] | np.ndarray, is_official: bool) -> tuple[float, float]:
     """Return the lowest and the highest score: of a table those that occur, of official pairs 0 and 5.
 
     Some editions of official pairs, such as `sentence-transformers/stsb`, have scores of 0 to 1.
@@ -721,7 +719,7 @@ def _scale_scores(
 ) -> tuple[TextExamples, Notes]:
     """Scale scores to 0 to 1, those of silver pairs by the same rule and after the others; return notes on it."""
     assert train.targets is not None
-    low, high = lowest_and_highest_score(train.targets, official)
+    low, high = score_scale(train.targets, official)
     if low == high:
         raise DataError(
             "too-little-data",

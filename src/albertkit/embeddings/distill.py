@@ -36,7 +36,7 @@ from albertkit.embeddings.settings import DistillSettings
 from albertkit.embeddings.train import (
     AnyDev,
     EmbeddingResult,
-    Metric,
+    MetricName,
     PairDev,
     ScoredDev,
     TeacherDev,
@@ -245,7 +245,7 @@ def principal_components(vectors: np.ndarray, dimension: int) -> np.ndarray:
     )
 
 
-_METRICS: dict[str, Metric] = {
+_METRICS: dict[str, MetricName] = {
     "spearman": "spearman",
     "retrieval": "retrieval",
     "mse": "negative_mse",
@@ -404,9 +404,11 @@ def _distill_once(run: Run[DistillSettings], data: DistillationData) -> Embeddin
     return train_encoder(run.resolved(resolved), training)
 
 
-def choose_selection_metric(settings: DistillSettings, scored: bool, parallel: bool) -> Metric:
+def choose_selection_metric(
+    settings: DistillSettings, has_scored_pairs: bool, has_parallel_texts: bool
+) -> MetricName:
     """Return the metric that chooses the best model."""
-    is_available = {"spearman": scored, "retrieval": parallel, "mse": True}
+    is_available = {"spearman": has_scored_pairs, "retrieval": has_parallel_texts, "mse": True}
     chosen: str = settings.select or next(name for name in _METRICS if is_available[name])
     if not is_available[chosen]:
         lacking = "a file of scored pairs: --sts FILE" if chosen == "spearman" else "parallel texts"
@@ -451,11 +453,16 @@ def choose_teacher_space(
 
 
 def add_projection_and_describe(
-    encoder: SentenceEncoder, rows: Sequence[tuple[str, ...]], vectors: TeacherRows, world: World
+    encoder: SentenceEncoder,
+    text_rows: Sequence[tuple[str, ...]],
+    teacher_vectors: TeacherRows,
+    world: World,
 ) -> str:
     """Give a student a linear layer to the teacher's vectors, if it has none of its own; return a note on it."""
-    sample = range(0, len(rows), max(1, len(rows) * len(rows[0]) // _MAX_FITTED_TEXTS))
-    goals = vectors[np.array(sample)]
+    sample = range(
+        0, len(text_rows), max(1, len(text_rows) * len(text_rows[0]) // _MAX_FITTED_TEXTS)
+    )
+    goals = teacher_vectors[np.array(sample)]
     dimension = encoder.dimension
     width = goals.shape[1]
     if encoder.projection is not None or encoder.normalize:
@@ -477,11 +484,11 @@ def add_projection_and_describe(
     if world.is_main:
         from sklearn.linear_model import RidgeCV
 
-        features = encoder.features(list(chain.from_iterable(rows[n] for n in sample)))
+        features = encoder.features(list(chain.from_iterable(text_rows[n] for n in sample)))
         vectors_of_texts = encoder.vectors_of(features, encoder.engine("fp32"))
         # The penalty is the one that predicts left-out texts best; the bias is not penalised.
         ridge = RidgeCV(alphas=np.logspace(-3, 3, 7))
-        ridge.fit(vectors_of_texts, np.repeat(goals, len(rows[0]), axis=0))
+        ridge.fit(vectors_of_texts, np.repeat(goals, len(text_rows[0]), axis=0))
         with torch.no_grad():
             layer.linear.weight.copy_(torch.from_numpy(ridge.coef_))
             assert layer.linear.bias is not None

@@ -17,8 +17,8 @@ from albertkit.embeddings.data import (
     LAYOUTS,
     MAX_OFFICIAL_SCORE,
     find_pair_task,
-    lowest_and_highest_score,
     read_texts,
+    score_scale,
 )
 from albertkit.embeddings.encoder import check_dimension
 from albertkit.embeddings.metrics import (
@@ -473,7 +473,7 @@ def _correlation_figures(
         # A share: some editions have scores of 0 to 1.
         share = BINARY[file.kind] / MAX_OFFICIAL_SCORE
         figures["f1"] = f1_scores(
-            labels >= share * lowest_and_highest_score(labels, is_official=True)[1],
+            labels >= share * score_scale(labels, is_official=True)[1],
             cosines,
             share,
         )

@@ -281,7 +281,7 @@ def read_encoder(folder: str | Path, pooling: Poolings | None = None) -> Encoder
                 model.config.max_position_embeddings,
             )
             parts.pooling = "mean"
-            parts.settings = _read_settings(path)
+            parts.settings = _read_checked_settings(path)
         return parts
     albert, tokenizer = _load_albert(path)
     return EncoderParts(
@@ -339,7 +339,7 @@ def _read_modules(path: Path) -> EncoderParts:
         "Normalize" in modules,
         include_prompt=pooling.get("include_prompt", bool, True),
         lower_case=lower_case,
-        settings=_read_settings(
+        settings=_read_checked_settings(
             path,
             {SPECIAL_NAMES: "tokens"}
             if FolderFacts.from_folder(transformer).reads_special_names_as_tokens
@@ -395,9 +395,11 @@ def read_max_length_and_lower_case(
     )
 
 
-def _read_settings(path: Path, defaults: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def _read_checked_settings(
+    folder: Path, defaults: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
     """Return the settings of a folder; those that are used here are checked."""
-    settings = _ConfigFile(path / _SETTINGS, optional=True)
+    settings = _ConfigFile(folder / _SETTINGS, optional=True)
     prompts = settings.get("prompts", dict | None, {}) or {}
     default = settings.get("default_prompt_name", str | None, None)
     if default is not None and not isinstance(prompts.get(default), str):

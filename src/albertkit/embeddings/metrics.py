@@ -11,8 +11,8 @@ from torch import Tensor
 
 from albertkit.tasks.metrics import (
     bootstrap_intervals,
+    regression_scorer,
     regression_scores,
-    resampled_regression_scores,
 )
 from albertkit.tokenizer.ragged import RaggedIds
 
@@ -96,9 +96,7 @@ def correlation_intervals(
     ]
     if not defined:
         return {}
-    intervals = bootstrap_intervals(
-        resampled_regression_scores(labels, values), len(labels), seed=seed
-    )
+    intervals = bootstrap_intervals(regression_scorer(labels, values), len(labels), seed=seed)
     return {kind: intervals[kind] for kind in defined if all(map(math.isfinite, intervals[kind]))}
 
 

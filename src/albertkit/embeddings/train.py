@@ -60,13 +60,13 @@ from albertkit.training.results import score_table
 from albertkit.training.run import Best, Run, RunResult, open_run
 
 _BATCH_TOKENS = 8192  # most tokens of dev texts computed at once
-Metric = Literal["spearman", "retrieval", "negative_mse"]
+MetricName = Literal["spearman", "retrieval", "negative_mse"]
 
 
 class ScoredDev:
     """Scores pairs that people scored, on any scale: does the cosine follow their scores?"""
 
-    metric: Metric = "spearman"
+    metric: MetricName = "spearman"
 
     def __init__(self, examples: TextExamples) -> None:
         assert examples.targets is not None
@@ -95,7 +95,7 @@ class PairDev:
     other one and back?
     """
 
-    metric: Metric = "retrieval"
+    metric: MetricName = "retrieval"
 
     def __init__(self, texts: Sequence[tuple[str, ...]]) -> None:
         self.texts = texts
@@ -137,7 +137,7 @@ class PairDev:
 class TeacherDev:
     """Scores E examples of K texts by a teacher's vectors of the first ones, fp32 [E, D]: how far are ours?"""
 
-    metric: Metric = "negative_mse"
+    metric: MetricName = "negative_mse"
 
     def __init__(self, texts: Sequence[tuple[str, ...]], targets: np.ndarray) -> None:
         self.texts = texts

@@ -131,7 +131,7 @@ class AlbertForPreTraining(PretrainedAlbert):
         order_logits = self.sop_classifier(run.pooled)
         loss, share = None, torch.ones((), device=logits.device)
         if labels is not None:
-            masked_lm = class_loss(logits, run.labels(labels))
+            masked_lm = class_loss(logits, run.flat_labels(labels))
             loss = run.mean(masked_lm)
             if run.num_items is not None:
                 share = masked_lm.label_count / run.num_items
@@ -190,7 +190,9 @@ class LogitsModel(PretrainedAlbert):
         of_tokens = run.pooled is None
         loss = None
         if labels is not None:
-            loss = run.mean(self.task_loss(logits, run.labels(labels) if of_tokens else labels))
+            loss = run.mean(
+                self.task_loss(logits, run.flat_labels(labels) if of_tokens else labels)
+            )
         return run.output(LogitsOutput, loss=loss, logits=run.rows(logits) if of_tokens else logits)
 
 

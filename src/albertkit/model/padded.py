@@ -381,13 +381,16 @@ class PaddedPass:
         """Map [B, S, ...] to [T, ...]."""
         return values[self.mask] if self.packed else values.flatten(0, 1)
 
-    def labels(self, labels: Tensor) -> Tensor:
+    def flat_labels(self, padded_labels: Tensor) -> Tensor:
         """Return the labels [T] of token labels [B, S]; those at padding do not count."""
-        if labels.shape != self.mask.shape:
+        if padded_labels.shape != self.mask.shape:
             raise ConfigError(
-                "bad-value", f"labels has shape {list(labels.shape)}, input {list(self.mask.shape)}"
+                "bad-value",
+                f"labels has shape {list(padded_labels.shape)}, input {list(self.mask.shape)}",
             )
-        return self._tokens(labels if self.packed else labels.masked_fill(~self.mask, IGNORED))
+        return self._tokens(
+            padded_labels if self.packed else padded_labels.masked_fill(~self.mask, IGNORED)
+        )
 
     def rows(self, values: Tensor) -> Tensor:
         """Map [T, ...] to [B, S, ...], zeros at padding."""

@@ -350,7 +350,7 @@ class EpochStream(ABC):
         # On the stream's thread, the only one that touches the plan.
         return self._thread.submit(self._plan_and_lengths, epoch, block).result()[0]
 
-    def batches_in_epoch(self, epoch: int = 0) -> int:
+    def estimate_global_batches(self, epoch: int = 0) -> int:
         """Return the number of global batches of an epoch, for several blocks an estimate; epochs differ a little."""
         _, lengths = self._thread.submit(self._plan_and_lengths, epoch, 0).result()
         micro_batches = 0

@@ -150,7 +150,7 @@ def estimate(options: EstimateOptions) -> Estimate:
 
     steps = max(1, int(60 * settings.minutes / seconds)) if settings.minutes else settings.steps
     assert steps is not None  # the settings are resolved
-    steps_per_epoch = stream.batches_in_epoch()
+    steps_per_epoch = stream.estimate_global_batches()
     return Estimate(
         parameters=prepared.parameters,
         training_state_mb=prepared.memory_bytes / 1e6,

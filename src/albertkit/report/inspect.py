@@ -163,7 +163,7 @@ def estimate_memory_bytes(config: AlbertConfig, parameters: int, length: int) ->
 
 
 @dataclass(frozen=True)
-class Sizes(Result):
+class PublishedSizes(Result):
     """Sizes of every published ALBERT and BERT.
 
     Attributes:
@@ -317,7 +317,7 @@ class FolderInspection(Result):
 def inspect(options: InspectOptions) -> Result:
     """Inspect a model folder, or list the sizes of the published models."""
     if options.model is None:
-        return Sizes(published_sizes())
+        return PublishedSizes(published_sizes())
     return inspect_folder(options.model, options.length)
 
 

@@ -84,23 +84,23 @@ def read_arguments(file: Path) -> dict[str, Any]:
     return {}
 
 
-def find_state_file(source: Path) -> Path:
+def find_state_file(file_or_folder: Path) -> Path:
     """Return the file itself, or that of a checkpoint's folder."""
-    if source.is_file():
-        return source
-    if not source.is_dir():
+    if file_or_folder.is_file():
+        return file_or_folder
+    if not file_or_folder.is_dir():
         raise DataError(
             "not-found",
-            f"no SwinBERT checkpoint at `{source}`",
+            f"no SwinBERT checkpoint at `{file_or_folder}`",
             "name its folder, or its model.bin",
         )
     for name in NAMES:
-        if (source / name).is_file():
-            return source / name
-    existing_names = ", ".join(sorted(file.name for file in source.iterdir())) or "nothing"
+        if (file_or_folder / name).is_file():
+            return file_or_folder / name
+    existing_names = ", ".join(sorted(file.name for file in file_or_folder.iterdir())) or "nothing"
     raise CheckpointError(
         "missing-file",
-        f"none of {', '.join(NAMES)} in `{source}` (there: {existing_names})",
+        f"none of {', '.join(NAMES)} in `{file_or_folder}` (there: {existing_names})",
         "name a folder `checkpoint-…-…`",
     )
 

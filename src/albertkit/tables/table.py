@@ -113,7 +113,7 @@ _DECLARED_SEPARATOR = re.compile(r"sep=([\t,;|])\r?", re.IGNORECASE)
 _SPACE = re.compile(r"\s*")
 
 
-def canonical_column_name(name: str) -> str:
+def nfc_column_name(name: str) -> str:
     """Return a name in NFC, as columns are compared."""
     # macOS writes Hangul and accented letters decomposed.
     return name if name.isascii() else normalize("NFC", name)
@@ -121,7 +121,7 @@ def canonical_column_name(name: str) -> str:
 
 JSON_DECODER = json.JSONDecoder(
     object_pairs_hook=lambda pairs: object_with_unique_keys(
-        [(canonical_column_name(name), value) for name, value in pairs]
+        [(nfc_column_name(name), value) for name, value in pairs]
     )
 )
 # Takes line, reason and perhaps a hint of a record that cannot be read
@@ -283,7 +283,7 @@ class Table:
                 lack those fields at the end that are not asked for.
         """
         self._first_row = [(1, list(self.columns))]
-        self.columns = tuple(map(canonical_column_name, names))
+        self.columns = tuple(map(nfc_column_name, names))
         self._more_fields = more_fields
 
     def rows(
@@ -302,9 +302,9 @@ class Table:
             lists: The wanted columns that may hold lists; of another one a list is a bad row.
         """
         no_lists = set(columns or ()).difference(lists)
-        needed = set(map(canonical_column_name, columns or ()))
+        needed = set(map(nfc_column_name, columns or ()))
         names = (*optional, *(self.columns if columns is None else columns))
-        requested = {canonical_column_name(name): name for name in names}
+        requested = {nfc_column_name(name): name for name in names}
         self.check(list(requested))
         yield from self._rows_of_first_file(requested, needed, no_lists)
         for shard in map(self._open_shard, self._further_files):
@@ -365,7 +365,7 @@ class Table:
     def check(self, columns: Sequence[str]) -> None:
         """Refuse columns that are missing, or that occur twice."""
         for name in columns:
-            count = self.columns.count(canonical_column_name(name))
+            count = self.columns.count(nfc_column_name(name))
             if count == 0:
                 listed = ", ".join(f"`{column[:40]}`" for column in self.columns)
                 hint = suggest_name(name, self.columns)
@@ -515,7 +515,7 @@ def open_separated(
             encoding_hint(path, sample),
         )
     return _TableSource(
-        tuple(canonical_column_name(name.strip()) for name in first[1]),
+        tuple(nfc_column_name(name.strip()) for name in first[1]),
         lambda _: rows,
         has_own_names=False,
     )
@@ -826,14 +826,14 @@ def _open_parquet(stream: ByteStream) -> _TableSource:
     file = ParquetFile(stream)
 
     names = list(_column_names(file.schema))
-    columns = tuple(map(canonical_column_name, names))
+    columns = tuple(map(nfc_column_name, names))
     stored_names = dict(zip(columns, names, strict=True))
 
     def records(requested: Sequence[str]) -> Iterator[tuple[int, dict[str, str]]]:
         stored = [stored_names[name] for name in requested]
         for number, record in enumerate(file.records(stored), 1):
             texts = _flatten_texts(record)
-            yield number, {canonical_column_name(name): text for name, text in texts.items()}
+            yield number, {nfc_column_name(name): text for name, text in texts.items()}
 
     return _TableSource(columns, records, has_own_names=True)
 

@@ -105,7 +105,7 @@ class DistillationLosses(nn.Module):
         labelled, labelled_logits = select_labelled(batch, logits)
         if len(labelled.examples):
             task_losses = self.task.losses(
-                with_known_logits(self.student, labelled_logits),
+                copy_with_packed_logits(self.student, labelled_logits),
                 labelled,
                 self.class_weights,
             )
@@ -217,8 +217,8 @@ def _at_least_fp32(values: Tensor) -> Tensor:
     return values.to(torch.promote_types(values.dtype, torch.float32))
 
 
-def with_known_logits(model: PretrainedAlbert, logits: Any) -> PretrainedAlbert:
+def copy_with_packed_logits(model: PretrainedAlbert, packed_logits: Any) -> PretrainedAlbert:
     """Return the model, whose logits are already known: a task that asks for them runs nothing."""
-    with_known_logits = copy.copy(model)
-    with_known_logits.packed_logits = lambda batch: logits  # type: ignore[assignment]
-    return with_known_logits
+    copied = copy.copy(model)
+    copied.packed_logits = lambda batch: packed_logits  # type: ignore[assignment]
+    return copied

@@ -31,7 +31,7 @@ from albertkit.output.sections import Result, Section, TableSection
 from albertkit.tables.bad_rows import BadRows
 from albertkit.tables.records import as_files
 from albertkit.tasks.data import find_split_file, read_split
-from albertkit.tasks.distillation import with_known_logits
+from albertkit.tasks.distillation import copy_with_packed_logits
 from albertkit.tasks.models import load_task_model, run_batches, task_folder
 from albertkit.tasks.options import EarlyExitOptions
 from albertkit.tasks.task import Task
@@ -146,7 +146,7 @@ class ExitLosses(nn.Module):
                 layers = torch.full((len(pooled),), number, device=pooled.device)
                 logits = self.exits(self.model.dropout(pooled), layers)
             layer_losses = self.task.losses(
-                with_known_logits(self.model, logits), batch, self.class_weights
+                copy_with_packed_logits(self.model, logits), batch, self.class_weights
             )
             for name, loss in layer_losses.items():
                 # As in PABEE: later layers, which more texts reach, weigh more.

@@ -442,7 +442,7 @@ def _finetune_once(
             world_size=world.size,
         ),
         loop=LoopSettings.over_epochs(settings),
-        evaluate=lambda: evaluator.calibrate_and_score(model),
+        evaluate=lambda: evaluator.calibrate_task_and_score_dev(model),
         select=task.metric,
         save=save,
         provenance={"model": str(start), **made_from},
@@ -488,7 +488,7 @@ class TaskEvaluator:
         self.last = self._predict(model, self._dev, self.features)
         return self.last
 
-    def calibrate_and_score(self, model: PretrainedAlbert) -> dict[str, float]:
+    def calibrate_task_and_score_dev(self, model: PretrainedAlbert) -> dict[str, float]:
         """Calibrate decisions on examples kept from training, predict dev, score."""
         if self._calibration_features is not None:
             predictions = self._predict(model, self._calibration, self._calibration_features)

@@ -65,17 +65,17 @@ def bootstrap_intervals(
 Labels = Sequence[int] | np.ndarray
 Rows = np.ndarray | slice  # numbers of examples
 # Scores of some examples, as `bootstrap_intervals` samples them
-RowScores = Callable[[Rows], dict[str, float]]
+RowScorer = Callable[[Rows], dict[str, float]]
 EVERY_ROW = slice(None)
 
 
-def class_scores(
+def class_scorer(
     labels: Labels,
     predictions: Labels,
     num_classes: int,
     positive: int = 1,
-) -> RowScores:
-    """Return accuracy, f1, f1_macro, precision, recall, matthews_correlation, and accuracy_and_f1, the mean of the two.
+) -> RowScorer:
+    """Return a scorer of accuracy, f1, f1_macro, precision, recall, matthews_correlation, and the mean accuracy_and_f1.
 
     Of two classes f1, precision and recall are those of class `positive`, of more the means over
     the classes.
@@ -134,8 +134,8 @@ def _count_confusion_cells(cells: np.ndarray, num_classes: int) -> np.ndarray:
     return np.bincount(cells, minlength=num_classes**2).reshape(num_classes, num_classes)
 
 
-def label_set_scores(labels: np.ndarray, predictions: np.ndarray) -> RowScores:
-    """Return the scores of label sets, given as 0 or 1, int64 [E, C].
+def label_set_scorer(labels: np.ndarray, predictions: np.ndarray) -> RowScorer:
+    """Return the scorer of label sets, given as 0 or 1, int64 [E, C].
 
     f1_micro is over all decisions, f1_macro over the labels, subset_accuracy the share of sets that
     are right as a whole.
@@ -197,7 +197,7 @@ def regression_scores(labels: Numbers, predictions: Numbers) -> dict[str, float]
     }
 
 
-def resampled_regression_scores(labels: Numbers, predictions: Numbers) -> RowScores:
+def regression_scorer(labels: Numbers, predictions: Numbers) -> RowScorer:
     """Return `regression_scores` as a function of numbers of examples, for `bootstrap_intervals`."""
     gold = np.asarray(labels, np.float64)
     predicted = np.asarray(predictions, np.float64)
@@ -470,8 +470,8 @@ def count_matching_entities(gold: Sequence[Tags], predicted: Sequence[Tags]) -> 
     return np.array(counts, np.int64).reshape(-1, 3)
 
 
-def entity_scores(gold: Sequence[Tags], predicted: Sequence[Tags]) -> RowScores:
-    """Return precision, recall and f1 over all entities; 0 where nothing was predicted or nothing is there."""
+def entity_scorer(gold: Sequence[Tags], predicted: Sequence[Tags]) -> RowScorer:
+    """Return a scorer of precision, recall and f1 over all entities; 0 where nothing was predicted or nothing is there."""
     counts = count_matching_entities(gold, predicted)
     return lambda rows: _precision_recall_f1_of_entities(*counts[rows].sum(0))
 

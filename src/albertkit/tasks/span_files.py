@@ -50,22 +50,22 @@ class _SpanForm(NamedTuple):
     label: str
 
 
-def check_no_spans(
+def refuse_texts_with_spans(
     file: StrPath | Records,
-    records: Iterable[Any],
-    word: str = r"\w+|[^\w\s]",
+    first_records: Iterable[Any],
+    word_pattern: str = r"\w+|[^\w\s]",
 ) -> None:
     """Refuse records that have spans in place of words with tags.
 
     Args:
         file: What the records are from.
-        records: The first ones.
-        word: Regular expression of the words that the command cuts from a text.
+        first_records: The first ones.
+        word_pattern: Regular expression of the words that the command cuts from a text.
 
     Raises:
         DataError: missing-column.
     """
-    form = next(chain.from_iterable(map(_span_forms, records)), None)
+    form = next(chain.from_iterable(map(_span_forms, first_records)), None)
     if form is None:
         return
     hint = "write `tokens`, a list of words, and `tags`, a tag a word: B-PER, I-PER, …, or O"
@@ -76,7 +76,7 @@ def check_no_spans(
         hint = _COMMAND.format(
             **form._asdict(),
             records=_RECORDS[is_array],
-            word=word,
+            word=word_pattern,
             file=quoted_path,
         )
     name = quoted_name(file if isinstance(file, Records) else str(file))

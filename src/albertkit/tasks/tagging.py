@@ -27,7 +27,7 @@ from albertkit.tables.records import DataFile, DataFiles
 from albertkit.tasks.metrics import (
     EVERY_ROW,
     bootstrap_intervals,
-    entity_scores,
+    entity_scorer,
     entity_scores_by_type,
     entity_spans,
 )
@@ -395,7 +395,7 @@ class TaggingTask(Task[TaggedExample]):
             for gold_row, predicted_row in zip(gold, predicted, strict=True)
             for a, b in zip(gold_row, predicted_row, strict=True)
         )
-        scores = entity_scores(gold, predicted)(EVERY_ROW) | {
+        scores = entity_scorer(gold, predicted)(EVERY_ROW) | {
             "accuracy": right / max(sum(map(len, gold)), 1)
         }
         return scores | klue_scores(examples, predicted) if self.name == "klue-ner" else scores
@@ -410,7 +410,7 @@ class TaggingTask(Task[TaggedExample]):
         predicted = [record["tags"] for record in predictions]
         return {
             "types": entity_scores_by_type(gold, predicted),
-            "intervals": bootstrap_intervals(entity_scores(gold, predicted), len(gold)),
+            "intervals": bootstrap_intervals(entity_scorer(gold, predicted), len(gold)),
         }
 
     def collapsed(self, examples: Sequence[TaggedExample], predictions: Predictions) -> str | None:

@@ -37,7 +37,7 @@ from albertkit.tasks.predictions import (
     read_predictions,
     record_id,
 )
-from albertkit.tasks.span_files import check_no_spans, check_spans_agree
+from albertkit.tasks.span_files import check_spans_agree, refuse_texts_with_spans
 from albertkit.tasks.texts import ROWS_SEEN, note_unread_fields
 
 _NUMBERED = 'write names in place of numbers: `datasets` has them as `dataset.features["ner_tags"].feature.names`'
@@ -165,7 +165,7 @@ def read_tagged(
     if not any(
         _has_strings(record, tags_field if labelled else tokens_field) for record in records
     ):
-        check_no_spans(file, records)
+        refuse_texts_with_spans(file, records)
     if records and labelled and strict:
         read_fields = (tokens_field, tags_field, *IDS)
         hint = "name those to read with --text-column and --label-column"
@@ -465,12 +465,12 @@ def _has_tag(fields: Sequence[str], layout: TagFileLayout) -> bool:
     )
 
 
-def _select_column(columns: list[str], number: int) -> str:
+def _select_column(columns: list[str], index: int) -> str:
     try:
-        return columns[number]
+        return columns[index]
     except IndexError:
         raise UnusableRowError(
-            f"there is no column {number} (counted from 0) among {len(columns)}"
+            f"there is no column {index} (counted from 0) among {len(columns)}"
         ) from None
 
 
@@ -647,7 +647,7 @@ def read_predicted_tags(
         names = {name.lower() for record in records if isinstance(record, dict) for name in record}
         is_tags = not beside_gold and "tags" in names and names.isdisjoint(PREDICTION_NAMES)
         if not is_tags and names.isdisjoint(PREDICTION_NAMES):
-            check_no_spans(file, records, r"\S+")
+            refuse_texts_with_spans(file, records, r"\S+")
         predictions = read_predictions(file, () if beside_gold else ("tags",))
         if is_tags:
             numbered = (

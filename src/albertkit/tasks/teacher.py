@@ -167,7 +167,7 @@ def open_teacher(
     notes: list[str] = []
     order, are_named = match_labels(task, reader.labels, source, notes)
     if not are_named or task.kind == "regression":
-        check_outputs(task, examples, reader, source)
+        check_outputs_fit_labels(task, examples, reader, source)
     teacher = TaskTeacher(source, folder_digest(path), order=order, notes=notes)
     if isinstance(reader, EncoderReader) and reader.tokenizer.fingerprint == tokenizer.fingerprint:
         classifier = getattr(reader.model, "classifier", None)
@@ -452,21 +452,23 @@ def match_labels(
     return ([] if order == sorted(order) else order), has_names
 
 
-def check_outputs(task: Task, examples: Sequence[Any], reader: Reader, source: Path) -> None:
+def check_outputs_fit_labels(
+    task: Task, examples: Sequence[Any], teacher: Reader, teacher_path: Path
+) -> None:
     """Refuse outputs that fit the labels of examples clearly better in another order, and numbers that are far from them."""
     if task.kind not in ("classification", "tagging", "regression"):
         return
     name = "tags" if task.kind == "tagging" else "label"
     labelled = [example for example in examples if getattr(example, name) not in (None, ())]
     examples = labelled[:: len(labelled) // _NUM_TRIED + 1]  # from all of a file that may be sorted
-    logits = reader.logits(examples)
+    logits = teacher.logits(examples)
     if task.kind == "regression":
         numbers = np.array([example.label for example in examples])
         distance = np.square(logits[:, 0] - numbers).mean()
         if distance > _FAR * numbers.var() > 0:
             raise CheckpointError(
                 "doubtful",
-                f"the numbers of the teacher `{source}` are {distance**0.5:.3g} away from the labels of "
+                f"the numbers of the teacher `{teacher_path}` are {distance**0.5:.3g} away from the labels of "
                 f"{pluralize(len(examples), 'training example')}, their mean is {numbers.std():.3g} away",
                 "name a model that was trained on numbers of the same scale",
             )
@@ -495,7 +497,7 @@ def check_outputs(task: Task, examples: Sequence[Any], reader: Reader, source: P
         }
         raise CheckpointError(
             "doubtful",
-            f"the outputs of the teacher `{source}` have no names; in the order of the labels {num_right:,} of "
+            f"the outputs of the teacher `{teacher_path}` have no names; in the order of the labels {num_right:,} of "
             f"{total:,} training labels are right, in another {num_best:,}",
             f'name them in its config.json: "id2label": {json.dumps(names)}',
         )

@@ -37,14 +37,14 @@ from albertkit.tables.table import Null, Table, TableRow
 from albertkit.tables.text_lines import BLANKS
 from albertkit.tasks.metrics import (
     EVERY_ROW,
-    RowScores,
+    RowScorer,
     bootstrap_intervals,
-    class_scores,
+    class_scorer,
     class_table,
     confusion,
-    label_set_scores,
+    label_set_scorer,
+    regression_scorer,
     regression_scores,
-    resampled_regression_scores,
 )
 from albertkit.tasks.predictions import (
     File,
@@ -670,21 +670,21 @@ class TextTask(Task[TextExample]):
         return sums / np.diff(bounds)[:, None]
 
     def score(self, examples: Sequence[TextExample], predictions: Predictions) -> dict[str, float]:
-        """Return the scores of the task's kind: `class_scores`, `regression_scores` or `label_set_scores`."""
-        return self._row_scores(examples, predictions)(EVERY_ROW)
+        """Return the scores of the task's kind: `class_scorer`, `regression_scorer` or `label_set_scorer`."""
+        return self._row_scorer(examples, predictions)(EVERY_ROW)
 
     def details(self, examples: Sequence[TextExample], predictions: Predictions) -> dict[str, Any]:
         """Return bootstrap intervals."""
         return {
             "intervals": bootstrap_intervals(
-                self._row_scores(examples, predictions), len(predictions)
+                self._row_scorer(examples, predictions), len(predictions)
             )
         }
 
     @abstractmethod
-    def _row_scores(
+    def _row_scorer(
         self, examples: Sequence[TextExample], predictions: Predictions
-    ) -> RowScores: ...
+    ) -> RowScorer: ...
 
     def describe_example(self, example: TextExample) -> dict[str, Any]:
         """Return the text or the pair, and its label."""
@@ -856,9 +856,9 @@ class TextClassification(TextTask):
             )
         return records
 
-    def _row_scores(self, examples: Sequence[TextExample], predictions: Predictions) -> RowScores:
+    def _row_scorer(self, examples: Sequence[TextExample], predictions: Predictions) -> RowScorer:
         positive = self.labels.index(self.scored_class) if self.scored_class else 1
-        return class_scores(*self._label_indices(examples, predictions), len(self.labels), positive)
+        return class_scorer(*self._label_indices(examples, predictions), len(self.labels), positive)
 
     def details(self, examples: Sequence[TextExample], predictions: Predictions) -> dict[str, Any]:
         """Return the positive one of two classes, the scores of each class, the confusion matrix, bootstrap intervals."""
@@ -980,14 +980,14 @@ class TextRegression(TextTask):
         similar = {} if bound is None else {"positive_class": f"{bound:g} and more"}
         return {**similar, "pairs": pairs, **super().details(examples, predictions)}
 
-    def _row_scores(self, examples: Sequence[TextExample], predictions: Predictions) -> RowScores:
+    def _row_scorer(self, examples: Sequence[TextExample], predictions: Predictions) -> RowScorer:
         labels = np.array(values_of_labelled_examples(examples), np.float64)
         values = np.array([record["value"] for record in predictions], np.float64)
-        scores = resampled_regression_scores(labels, values)
+        scores = regression_scorer(labels, values)
         bound = self._official_layout.similar_from
         if bound is None:
             return scores
-        similar = class_scores((labels >= bound).astype(int), (values >= bound).astype(int), 2)
+        similar = class_scorer((labels >= bound).astype(int), (values >= bound).astype(int), 2)
         return lambda rows: {**scores(rows), "f1": similar(rows)["f1"]}
 
     def collapsed(self, examples: Sequence[TextExample], predictions: Predictions) -> str | None:
@@ -1109,8 +1109,8 @@ class MultiLabelClassification(TextTask):
             records.append({"id": example.id, "labels": labels, "probabilities": probabilities})
         return records
 
-    def _row_scores(self, examples: Sequence[TextExample], predictions: Predictions) -> RowScores:
-        return label_set_scores(
+    def _row_scorer(self, examples: Sequence[TextExample], predictions: Predictions) -> RowScorer:
+        return label_set_scorer(
             self._label_set_matrix(values_of_labelled_examples(examples)),
             self._label_set_matrix([r["labels"] for r in predictions]),
         )

@@ -91,13 +91,13 @@ def fit_sections(fits: Mapping[str, TextFit | None]) -> list[Section]:
     ]
 
 
-def reading_section(compared: int, differing: int) -> Section:
+def tokenizer_json_section(lines_compared: int, lines_differing: int) -> Section:
     """Return a line that compares the ids of `tokenizer.json` with those of its tokenizer."""
-    if not compared:
+    if not lines_compared:
         return Paragraph("there is no tokenizer.json: transformers cannot open the folder")
-    differ = f"{differing:,} differ" if differing else "none differs"
+    differ = f"{lines_differing:,} differ" if lines_differing else "none differs"
     return Paragraph(
-        f"tokenizer.json, as transformers loads it: {compared:,} lines compared, {differ}"
+        f"tokenizer.json, as transformers loads it: {lines_compared:,} lines compared, {differ}"
     )
 
 

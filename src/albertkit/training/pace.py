@@ -192,17 +192,17 @@ class ClockPace(TrainingProgress):
         last = self.plans[-1]
         return (
             self.seconds_used() + last.seconds_per_step
-            >= last.seconds + self._seconds_to_next_plan(last)
+            >= last.seconds + self._seconds_from_plan_to_next(last)
         )
 
     def must_plan(self, step: int) -> bool:
         if not self.plans:
             return step >= _FIRST_PLAN
         last = self.plans[-1]
-        ahead = max(1, int(self._seconds_to_next_plan(last) / last.seconds_per_step))
+        ahead = max(1, int(self._seconds_from_plan_to_next(last) / last.seconds_per_step))
         return step >= min(last.step + ahead, last.total_steps)
 
-    def _seconds_to_next_plan(self, plan: Plan) -> float:
+    def _seconds_from_plan_to_next(self, plan: Plan) -> float:
         """Return the seconds until the plan after this one: shorter towards the end, which is to be met exactly."""
         # On 12 simulated machines progress is never more than 0.2 from the share of the time, even
         # where speed changes tenfold, and the time is met within 5 %.

@@ -46,7 +46,12 @@ from albertkit.tokenizer.options import ExtendOptions
 from albertkit.tokenizer.sentencepiece import SentencePieceTokenizer
 from albertkit.tokenizer.sentencepiece_model import SPACE, read_facts
 from albertkit.tokenizer.texts import draw_texts, read_lines
-from albertkit.tokenizer.train import TextFit, fit_sections, measure_tokenizer_fit, reading_section
+from albertkit.tokenizer.train import (
+    TextFit,
+    fit_sections,
+    measure_tokenizer_fit,
+    tokenizer_json_section,
+)
 from albertkit.vocabulary.train import HoldingOut, read_text_lines
 
 logger = logging.getLogger("albertkit")
@@ -300,7 +305,7 @@ class ExtensionReport(Result):
         return [
             Paragraph(join_lines(lines), form="code"),
             *fit_sections({"before": self.before, "after": self.after}),
-            reading_section(self.compared, self.differing),
+            tokenizer_json_section(self.compared, self.differing),
         ]
 
 

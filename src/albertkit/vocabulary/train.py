@@ -19,7 +19,7 @@ from albertkit.tokenizer.train import (
     fit_sections,
     longest_pieces,
     measure_tokenizer_fit,
-    reading_section,
+    tokenizer_json_section,
 )
 
 _HELD_OUT_SHARE = 0.01
@@ -64,7 +64,7 @@ class TrainingReport(Result):
             Paragraph(f"{self.vocab_size:,} tokens in {self.out} (text rules: {self.text_rules})"),
             Paragraph(f"longest: {' '.join(self.longest_pieces)}"),
             *fit_sections({"held out": self.held_out}),
-            reading_section(self.compared, self.differing),
+            tokenizer_json_section(self.compared, self.differing),
         ]
 
 

@@ -20,7 +20,7 @@ from albertkit.tokenizer import AlbertTokenizer
 from albertkit.tokenizer.check import compare_json
 from albertkit.tokenizer.options import TrimOptions
 from albertkit.tokenizer.readings import HARD_SENTENCES
-from albertkit.tokenizer.train import reading_section
+from albertkit.tokenizer.train import tokenizer_json_section
 from albertkit.vocabulary.extend import open_vocabulary_model
 from albertkit.vocabulary.repair import renumber_specials
 from albertkit.vocabulary.train import read_text_lines
@@ -111,7 +111,7 @@ class TrimReport(Result):
             )
         return [
             Paragraph(join_lines([*lines, *self.notes]), form="code"),
-            reading_section(self.compared, self.differing),
+            tokenizer_json_section(self.compared, self.differing),
         ]
 
 

@@ -363,7 +363,7 @@ class FolderFacts:
         ]
         return next((name for name in stated if name is not None), None)
 
-    def activation(self) -> str:
+    def cross_encoder_activation(self) -> str:
         """Return what a CrossEncoder does with its outputs: "identity" or "sigmoid".
 
         Raises:

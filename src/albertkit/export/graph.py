@@ -116,35 +116,37 @@ class OnnxGraph:
         return self.store_initializer(self._names[id(tensor)], to_array(tensor))
 
     def weight_name_and_array(
-        self, layer: nn.Linear, inputs: slice | None
+        self, layer: nn.Linear, part_of_inputs: slice | None
     ) -> tuple[TensorName, np.ndarray]:
         """Return the name and the numbers [O, I] of a layer's weight, or of its part for some of the inputs."""
         name = self._names[id(layer.weight)]
-        if inputs is None:
+        if part_of_inputs is None:
             return name, to_array(layer.weight)
-        return f"{name}.{inputs.start or 0}", to_array(layer.weight[:, inputs])
+        return f"{name}.{part_of_inputs.start or 0}", to_array(layer.weight[:, part_of_inputs])
 
     # --- layers -----------------------------------------------------------------------------------
 
     def linear(
-        self, values: TensorName, layer: nn.Linear, inputs: slice | None = None
+        self, values: TensorName, layer: nn.Linear, part_of_inputs: slice | None = None
     ) -> TensorName:
         """Apply a linear layer, in the precision of the graph: [T, I] to [T, O].
 
-        With `inputs`, `values` are only these inputs of the layer; the bias goes with the first.
+        With `part_of_inputs`, `values` are only these inputs of the layer; the bias goes with the first.
         """
-        return self.exact_linear(values, layer, inputs)
+        return self.exact_linear(values, layer, part_of_inputs)
 
     def exact_linear(
-        self, values: TensorName, layer: nn.Linear, inputs: slice | None = None
+        self, values: TensorName, layer: nn.Linear, part_of_inputs: slice | None = None
     ) -> TensorName:
         """Apply a linear layer in fp32, whatever the precision of the graph: the few outputs at the end of a head."""
-        weight = self.store_initializer(*self.weight_name_and_array(layer, inputs))
-        return self.add_node("Gemm", values, weight, *self.store_bias(layer, inputs), transB=1)
+        weight = self.store_initializer(*self.weight_name_and_array(layer, part_of_inputs))
+        return self.add_node(
+            "Gemm", values, weight, *self.store_bias(layer, part_of_inputs), transB=1
+        )
 
-    def store_bias(self, layer: nn.Linear, inputs: slice | None) -> list[TensorName]:
+    def store_bias(self, layer: nn.Linear, part_of_inputs: slice | None) -> list[TensorName]:
         """Return the bias of a layer if it has one and these are its first inputs."""
-        first = inputs is None or not inputs.start
+        first = part_of_inputs is None or not part_of_inputs.start
         return [self.store_parameter(layer.bias)] if layer.bias is not None and first else []
 
     def embedding(self, ids: TensorName, table: nn.Embedding) -> TensorName:
@@ -217,14 +219,14 @@ class QuantizedGraph(OnnxGraph):
         self._lowest: dict[str, float] = {}  # of values that an activation made
 
     def linear(
-        self, values: TensorName, layer: nn.Linear, inputs: slice | None = None
+        self, values: TensorName, layer: nn.Linear, part_of_inputs: slice | None = None
     ) -> TensorName:
         """Apply a linear layer in int8: [T, I] to [T, O]."""
-        name, weight = self.weight_name_and_array(layer, inputs)
+        name, weight = self.weight_name_and_array(layer, part_of_inputs)
         scales = self._store_scales(name, weight)
         integers = self.store_initializer(f"{name}.int8", to_int8(weight).T)
         product = self._add_product(values, integers, scales)
-        bias = self.store_bias(layer, inputs)
+        bias = self.store_bias(layer, part_of_inputs)
         return self.add_node("Add", product, *bias) if bias else product
 
     def embedding(self, ids: TensorName, table: nn.Embedding) -> TensorName:

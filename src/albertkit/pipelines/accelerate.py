@@ -190,7 +190,7 @@ class _LiveEngine:
     def _current_structure(self) -> Any:
         """Return everything but the parameters' numbers and the modules borrowed that decides a model's outputs."""
         if isinstance(self.ours, BorrowedModel):
-            return self.ours.structure_of_their_model(self.model)
+            return self.ours.code_and_settings_by_module(self.model)
         return [
             (
                 name,
@@ -556,8 +556,8 @@ class BorrowedModel(AlbertModel):
             plain = TheirModel(copy.deepcopy(theirs.config), theirs.pooler is not None)
         try:
             structure, plain_structure = (
-                self.structure_of_their_model(theirs),
-                self.structure_of_their_model(plain),
+                self.code_and_settings_by_module(theirs),
+                self.code_and_settings_by_module(plain),
             )
         except AttributeError as error:
             self._refuse(str(error))
@@ -587,7 +587,7 @@ class BorrowedModel(AlbertModel):
             "wrong-model", f"this ALBERT has other layers than transformers' own: {reason}", hint
         )
 
-    def structure_of_their_model(self, theirs: Any) -> dict[str, tuple]:
+    def code_and_settings_by_module(self, theirs: Any) -> dict[str, tuple]:
         """Return what is not borrowed of their model and decides its outputs: how its layers are put together, by name."""
         config = theirs.encoder.config
         attention = getattr(theirs.config, "_attn_implementation", None)

@@ -237,7 +237,7 @@ def infer_task(
     labels = tuple(config.id2label.values())
     length = min(512, config.max_position_embeddings)
     if isinstance(model, AlbertForSequenceClassification):
-        activation = facts.activation()
+        activation = facts.cross_encoder_activation()
         if facts.is_cross_encoder:
             max_length, _ = _sequence_settings(facts)
             length = min(max_length or tokenizer.model_max_length, config.max_position_embeddings)

@@ -308,7 +308,7 @@ class EpochStream(ABC):
         """Return the examples of a block in their order, in whatever form `pack` wants them, and their lengths [N]."""
 
     @abstractmethod
-    def pack(self, plan: Any, indices: np.ndarray, epoch: int) -> PackedBatch:
+    def pack(self, plan: Any, plan_indices: np.ndarray, epoch: int) -> PackedBatch:
         """Return the packed batch of the examples at some places of a plan."""
 
     def __iter__(self) -> Self:
@@ -452,8 +452,8 @@ class BatchStream(EpochStream):
         # 2 bytes an example: a block has some 29 million.
         return plan, plan.lengths().astype(np.uint16)
 
-    def pack(self, plan: EpochPlan, indices: np.ndarray, epoch: int) -> PackedBatch:
-        return self._assembler.batch(plan, indices, epoch)
+    def pack(self, plan: EpochPlan, plan_indices: np.ndarray, epoch: int) -> PackedBatch:
+        return self._assembler.batch(plan, plan_indices, epoch)
 
 
 class EvaluationStream:

@@ -291,8 +291,10 @@ class RecordStream(EpochStream):
         shuffle_rows(order, make_key(self._seed, ORDER, epoch))
         return order[:, 0], np.full(len(order), self._records.length, np.uint32)
 
-    def pack(self, plan: NDArray[np.uint32], indices: NDArray[Any], epoch: int) -> PackedBatch:
-        return self._records.batch(plan[indices])
+    def pack(
+        self, record_numbers: NDArray[np.uint32], plan_indices: NDArray[Any], epoch: int
+    ) -> PackedBatch:
+        return self._records.batch(record_numbers[plan_indices])
 
 
 class RecordEvaluation:

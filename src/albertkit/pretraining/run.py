@@ -110,7 +110,9 @@ def pretrain(options: PretrainOptions) -> PretrainResult:
         DataError: what `open_source` and the streams raise.
         MachineError: not-finite, worker-died.
     """
-    with open_run(options.out, options.settings, "pretraining", options.resume, check=False) as run:
+    with open_run(
+        options.out, options.settings, "pretraining", options.resume, check_settings=False
+    ) as run:
         prepared = prepare_run(options, run.world, run)
         run = run.resolved(prepared.settings)
         recipe = _make_recipe(run, prepared)

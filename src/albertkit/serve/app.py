@@ -42,7 +42,7 @@ def make_app(service: Service, on_end: Callable[[], None] = lambda: None) -> Fas
         for task in supervising:
             task.add_done_callback(lambda _: on_end())
         # While the workers load
-        warming = asyncio.create_task(asyncio.to_thread(service.models.warm_up))
+        warming = asyncio.create_task(asyncio.to_thread(service.models.warm_up_tokenizers))
         yield
         await warming
         for task in supervising:

@@ -61,7 +61,7 @@ class Models:
                 exported = is_onnx_folder(Path(folder))  # it returns no states
                 self._pipelines[name] = {**pipelines, **({} if exported else {PASSES: None})}
 
-    def warm_up(self) -> None:
+    def warm_up_tokenizers(self) -> None:
         """Load the tokenizers: loops are compiled at the first call, engines loaded after ten million characters."""
         for pipelines in self._pipelines.values():
             for pipeline in filter(None, pipelines.values()):

@@ -126,8 +126,9 @@ def read_questions(
     for record in read_question_records(file):
         if len(first_records) < ROWS_SEEN:
             first_records.append(record.content)
+        default_id = str(record.number - 1)  # from 0, as the rows of a table
         try:
-            example = _record_example(record.content, record.number, version, labelled)
+            example = _record_example(record.content, default_id, version, labelled)
             if example.id in ids:
                 raise UnusableRowError(f"a second question with the id `{example.id}`")
         except UnusableRowError as error:
@@ -163,7 +164,7 @@ def read_questions(
         )
 
 
-def _record_example(record: Any, number: int, version: int, labelled: bool) -> QuestionExample:
+def _record_example(record: Any, default_id: str, version: int, labelled: bool) -> QuestionExample:
     if isinstance(record, ValueError | RecursionError):
         raise UnusableRowError(json_problem(record))
     if not isinstance(record, dict):
@@ -175,8 +176,7 @@ def _record_example(record: Any, number: int, version: int, labelled: bool) -> Q
     name = record_id(record)
     title = record.get("title")
     example = QuestionExample(
-        # From 0, as the rows of a table
-        id=str(number - 1 if name is None else name),
+        id=default_id if name is None else str(name),
         question=question,
         context=context,
         article=title if isinstance(title, str) and title else context,

@@ -237,16 +237,18 @@ class Run(Generic[AnySettings]):
         return continues
 
     def train(
-        self, recipe: TrainingRecipe[AnyBatch], prepare: Callable[[], None] | None = None
+        self,
+        recipe: TrainingRecipe[AnyBatch],
+        write_files_before_run: Callable[[], None] | None = None,
     ) -> TrainingResult:
-        """Begin the folder, show the notes and train; `prepare` writes what must lie in the folder before there is a run."""
+        """Begin the folder, with those files that must lie in it before there is a run, show the notes and train."""
         # Every process has checked the folder: none may find a run that another has just begun
         self.world.barrier()
         if self.world.is_main:
             self.folder.mkdir(parents=True, exist_ok=True)
             remove_leftovers(self.folder)
-            if prepare is not None:
-                prepare()
+            if write_files_before_run is not None:
+                write_files_before_run()
             self.settings.save(self.folder / "run.toml")
         if self.retries and isinstance(self.settings, EpochSettings):
             # The other settings are those of the first attempt, which were shown
@@ -375,7 +377,12 @@ Epochs = TypeVar("Epochs", bound=EpochSettings)
 
 @contextmanager
 def open_run(
-    out: str | Path, settings: AnySettings, title: str, resume: bool = False, *, check: bool = True
+    out: str | Path,
+    settings: AnySettings,
+    title: str,
+    resume: bool = False,
+    *,
+    check_settings: bool = True,
 ) -> Iterator[Run[AnySettings]]:
     """Open the folder of a training, in which no other process writes meanwhile, and join the processes of the launch.
 
@@ -385,12 +392,12 @@ def open_run(
         settings: As they were given.
         title: Title of the progress bar.
         resume: Go on with the run that is there.
-        check: Check the settings at once; False where the data decide some of them.
+        check_settings: Check the settings at once; False where the data decide some of them.
     """
     folder = check_folder_name(out)
     # The others of a launch are not kept out
     with lock_folder(folder, enabled=is_speaking_process()):
-        if check:
+        if check_settings:
             settings.check()
         world = join_world(settings.device)
         resume = should_resume(folder, resume)

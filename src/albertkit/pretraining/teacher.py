@@ -17,12 +17,8 @@ from torch import Tensor, nn
 from albertkit.config import AlbertConfig
 from albertkit.errors import ConfigError
 from albertkit.model import AlbertForPreTraining, AlbertModel, PackedBatch
-from albertkit.model.layers import (
-    AlbertLayer,
-    differentiable_once,
-    layer_at_same_depth,
-    linear_function,
-)
+from albertkit.model.cpu_loops import differentiable_once
+from albertkit.model.layers import AlbertLayer, layer_at_same_depth, linear_function
 from albertkit.model.padded import Trace
 from albertkit.pretraining.objective import PretrainingObjective
 from albertkit.pretraining.teacher_encoder import EmbeddingTables, TeacherEncoder

@@ -2,7 +2,7 @@
 
 `google`
     `preprocess_text(lower=True)` of google-research/albert and the TF Model Garden: white space
-    collapse_spaces with `str.split`, NFKD, characters with a non-zero combining class removed,
+    collapsed with `str.split`, NFKD, characters with a non-zero combining class removed,
     lower-cased. Google's digit-comma rule belongs to it, too; it rewrites ids, not text
     (`sentencepiece_model.DigitCommaRule`).
 `google-cased`, `google-accents`, `google-cased-accents`

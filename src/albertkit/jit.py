@@ -66,7 +66,7 @@ def compiled(
         "fastmath": fastmath,
         "forceinline": forceinline,
     }
-    loop: Any = _Loop(function, targetoptions=options)
+    loop: Any = _LoopWithInlinedPart(function, targetoptions=options)
     if forceinline:  # what is taken in is never read from the disk
         return loop
     try:
@@ -78,7 +78,7 @@ def compiled(
     return loop
 
 
-class _Loop(CPUDispatcher):
+class _LoopWithInlinedPart(CPUDispatcher):
     """A loop that Python calls, and loops that call it take in as a `_PartLibrary`.
 
     numba optimizes a loop and makes its machine code before another one takes it in, and so again

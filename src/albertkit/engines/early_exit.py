@@ -36,7 +36,7 @@ from albertkit.engines.cpu.layers import (
     BLOCK_ROWS,
     DECIDED,
     HALVES,
-    KINDS,
+    NUM_PHASES,
     ROWS,
     SHARES,
     Call,
@@ -162,7 +162,7 @@ def _exit_packed(engine: FusedEngine, batch: PackedBatch, exits: Exits) -> Exite
     # layers to go.
     steps = 2 * max_layers * batch.num_tokens // room + max_layers + 1
     tasks = max(2 * members * SHARES, -(-room // BLOCK_ROWS) + members)
-    progress = new_progress(KINDS * steps, tasks, members)
+    progress = new_progress(NUM_PHASES * steps, tasks, members)
     scratch = [engine.take_scratch(layer, longest, room) for _ in range(members)]
     member_states = [
         new_member_state(batch.num_sequences, classes, room, layer.outer.bias.size)
@@ -345,7 +345,8 @@ def compute_rows_of_step(call, ids, tables, layer, step, chunk, state, progress,
         chunk, state, 1 - step.now, state.counts[1 - step.now], state.sequences.shape[1], 1
     )
     queries, block = state.queries[1 - step.now], num_rows_of_a_task(step.rows, call.members, False)
-    winners, tasks = progress.winners[KINDS * step.number + ROWS], num_tasks_for(step.rows, block)
+    winners = progress.winners[NUM_PHASES * step.number + ROWS]
+    tasks = num_tasks_for(step.rows, block)
     task = take_task_of_phase(call, progress, step.number, ROWS, tasks, scratch)
     while task >= 0:
         began = read_cycle_counter()
@@ -355,7 +356,7 @@ def compute_rows_of_step(call, ids, tables, layer, step, chunk, state, progress,
         if top < middle:
             old_hidden = hidden[: middle - top]
             if before.half_block:
-                halves = progress.winners[KINDS * (step.number - 1) + HALVES]
+                halves = progress.winners[NUM_PHASES * (step.number - 1) + HALVES]
                 add_halves(layer, before, halves, top, middle, step.old_rows, scratch, old_hidden)
             else:
                 attend_rows(
@@ -454,7 +455,7 @@ def run_until_sure(
             call, exits, pooler, step, chunk, logits, state, progress, scratch
         )
         stay = take_out_sure_sequences(
-            exits, step, size, progress.winners[KINDS * number + DECIDED], logits, state
+            exits, step, size, progress.winners[NUM_PHASES * number + DECIDED], logits, state
         )
         state.halves[step.now] = num_rows_of_a_half(stay, call.members, layer)
         group = max(1, step.num_sequences * layer.num_heads // (call.members * SHARES))

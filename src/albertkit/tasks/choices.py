@@ -467,20 +467,24 @@ def read_race(
             check_regular_file(file, "passage") if isinstance(file, Path) and file != path else file
         )
         with ByteStream(find_input_file(source)) as stream:
-            for number, line in lines(stream):
+            for line_number, line in lines(stream):
                 if line.strip():
-                    yield from _examples_of_passage(file, number, line, level, labelled, bad_rows)
+                    yield from _examples_of_passage(
+                        file, line_number, line, level, labelled, bad_rows
+                    )
 
 
 def _examples_of_passage(
-    file: DataFile, number: int, line: str, level: str, labelled: bool, bad_rows: BadRows
+    file: DataFile, line_number: int, line: str, level: str, labelled: bool, bad_rows: BadRows
 ) -> Iterator[ChoiceExample]:
     try:
         passage, rows = _parse_passage_and_questions(line, labelled)
     except ValueError as error:
-        bad_rows.add(file, number, *error.args)
+        bad_rows.add(file, line_number, *error.args)
         return
-    stem = f"{level or file.parent.name}{file.stem}" if isinstance(file, Path) else str(number - 1)
+    stem = str(line_number - 1)
+    if isinstance(file, Path):
+        stem = f"{level or file.parent.name}{file.stem}"
     name = str(passage.get("id") or f"{stem}.txt")
     match = _LEVEL.match(name)
     part = level or (match[1] if match else "")
@@ -496,7 +500,7 @@ def _examples_of_passage(
                 level=part,
             )
         except ValueError as error:
-            bad_rows.add(file, number, f"question {index} of {name}: {error}")
+            bad_rows.add(file, line_number, f"question {index} of {name}: {error}")
         else:
             yield example
 

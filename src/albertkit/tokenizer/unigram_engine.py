@@ -210,8 +210,8 @@ def unigram_tables(
     rows.sort()
     text = np.frombuffer(b"".join(text for text, _ in rows), dtype=np.uint8)
     ends = np.cumsum([len(text) for text, _ in rows])
-    numbers = np.array([number for _, number in rows])
-    trie = _build_trie(text, ends, numbers)
+    piece_ids = np.array([piece_id for _, piece_id in rows])
+    trie = _build_trie(text, ends, piece_ids)
     space = trie[0]
     for byte in SPACE.encode():  # it is a piece, so its bytes lead somewhere
         space = trie[(space >> 31) + byte]
@@ -227,7 +227,7 @@ def unigram_tables(
 
 
 @compiled
-def _count_nodes(text, ends):
+def _count_nodes(sorted_text, ends):
     """Return the number of different beginnings of the sorted pieces, the empty one among them."""
     nodes = 1
     first = last = 0  # where the piece before begins and ends
@@ -236,7 +236,7 @@ def _count_nodes(text, ends):
         while (
             first + num_common < last
             and last + num_common < end
-            and text[first + num_common] == text[last + num_common]
+            and sorted_text[first + num_common] == sorted_text[last + num_common]
         ):
             num_common += 1
         nodes += end - last - num_common
@@ -245,9 +245,9 @@ def _count_nodes(text, ends):
 
 
 @compiled
-def _build_trie(text, ends, numbers):
+def _build_trie(sorted_text, ends, piece_ids):
     """Build the trie node by node in the order of their depth; a node stands for a run of the sorted pieces that begin alike."""
-    nodes = _count_nodes(text, ends)
+    nodes = _count_nodes(sorted_text, ends)
     trie = np.zeros(8 * nodes + 4096, dtype=np.int64)
     # Bases; one base a node makes the byte proof enough of a child
     used_bases = np.zeros(len(trie), dtype=np.bool_)
@@ -263,10 +263,10 @@ def _build_trie(text, ends, numbers):
         depth = depths[node]
         count = 0
         if ends[row] - (ends[row - 1] if row > 0 else 0) == depth:
-            trie[slots[node]] |= (numbers[row] + 1) << 9
+            trie[slots[node]] |= (piece_ids[row] + 1) << 9
             row += 1
         while row < lasts[node]:
-            label = np.int64(text[(ends[row - 1] if row > 0 else 0) + depth])
+            label = np.int64(sorted_text[(ends[row - 1] if row > 0 else 0) + depth])
             if count == 0 or labels[count - 1] != label:
                 labels[count] = label
                 begins[count] = row
@@ -676,13 +676,13 @@ def _word_end(
     text,
     position,
     end,
-    classes,
-    unchanged,
+    byte_classes,
+    is_unchanged,
 ):
     """Return the end of the word at `position`; -1 if it holds a refused character."""
     while position < end:
         byte = np.int64(text[position])
-        kind = classes[byte]
+        kind = byte_classes[byte]
         if kind == ORDINARY:
             position += 1
         elif kind == LEADING:
@@ -690,7 +690,7 @@ def _word_end(
             code = byte & (0xFF >> (width + 1))
             for following in range(position + 1, position + width):
                 code = code << 6 | (text[following] & 0x3F)
-            if not unchanged[code]:
+            if not is_unchanged[code]:
                 return -1
             position += width
         else:

@@ -278,7 +278,7 @@ class FusedEngine(Engine):
         )
         if chunk.half_block:
             max_tasks = max(max_tasks, 2 * -(-tokens // chunk.half_block))
-        progress = new_progress(fused_layers.KINDS * repeats + 1, max_tasks, members)
+        progress = new_progress(fused_layers.NUM_PHASES * repeats + 1, max_tasks, members)
         scratch = [self.take_scratch(layer, int(lengths.max()), tokens) for _ in range(members)]
         ids, last = inputs if isinstance(inputs, Ids) else _NO_IDS, selected is not None
         rows, block = (len(chunk.selected), chunk.selected_block) if last else (tokens, chunk.block)
@@ -413,7 +413,7 @@ class FusedEngine(Engine):
             weighted=_zeros(MAX_TILE_ROWS, COLUMNS, np.float32),
             factors=np.zeros(MAX_TILE_ROWS, np.float32),
             second=_zeros(BLOCK_ROWS, layer.outer.bias.size, np.float32),
-            patience=np.zeros(fused_layers.KINDS, np.int64),
+            patience=np.zeros(fused_layers.NUM_PHASES, np.int64),
         )
 
 

@@ -70,7 +70,7 @@ from albertkit.jit import from_bfloat16
 # Phases of a layer; ATTENDED and HALVES only where halves of its feed-forward block are tasks,
 # DECIDED only for early exit.
 ROWS, HEADS, ATTENDED, HALVES, DECIDED = range(5)
-KINDS = 5
+NUM_PHASES = 5
 SHARES = 8  # tasks of attention a thread, where there are so many heads
 
 # Rows that go through all of a layer but attention together. To fetch a weight from the shared
@@ -180,7 +180,7 @@ class Scratch(NamedTuple):
     inner_scale: np.ndarray  # fp32 [BLOCK_ROWS]
     # fp32 [BLOCK_ROWS, H'], sums of the second half of the feed-forward block, or first tokens
     second: np.ndarray
-    patience: np.ndarray  # int64 [KINDS]
+    patience: np.ndarray  # int64 [NUM_PHASES]
     outlier_columns: np.ndarray  # int32 [part], of a row's outliers
     excess: np.ndarray  # fp32 [part]
     peaks: np.ndarray  # fp32 [part / TABLE_ROWS]
@@ -533,8 +533,8 @@ def feed_forward(layer, scratch, start, end, out, winners, task):
 
 
 @within
-def gather_context(chunk, scratch, queries, top, bottom, num_heads, size):
-    """Write the context rows of queries[top:bottom] into scratch.rows, from the members who have their heads."""
+def gather_and_quantize_context(chunk, scratch, queries, top, bottom, num_heads, size):
+    """Write the context rows of queries[top:bottom], quantized, into scratch.rows, from the members who have their heads."""
     for q in range(top, bottom):
         first, row = chunk.sequences[queries[q]] * num_heads, scratch.context[0]
         for head in range(num_heads):
@@ -599,47 +599,58 @@ def copy_row(source, target):
 
 
 @within
-def take_task_of_phase(call, progress, number, kind, tasks, scratch):
+def take_task_of_phase(call, progress, layer_number, phase, tasks, scratch):
     """Return a task of a layer's phase for this member, or -1; see `team.take_task`."""
     return take_task(
-        progress, KINDS * number + kind, tasks, call.member, call.members, scratch.patience[kind]
+        progress,
+        NUM_PHASES * layer_number + phase,
+        tasks,
+        call.member,
+        call.members,
+        scratch.patience[phase],
     )
 
 
 @within
-def finish_task_of_phase(call, progress, number, kind, task, began, scratch):
-    """Mark as done a task of a layer's phase; see `team.finish_task`."""
+def finish_task_of_phase(call, progress, layer_number, phase, task, began, scratch):
+    """Mark as done a task of a layer's phase, see `team.finish_task`; others wait no longer than such a task takes."""
     duration = finish_task(
-        progress, KINDS * number + kind, task, call.member, began, np.int64(kind == HEADS)
+        progress,
+        NUM_PHASES * layer_number + phase,
+        task,
+        call.member,
+        began,
+        np.int64(phase == HEADS),
     )
-    scratch.patience[kind] = min(scratch.patience[kind], duration // PATIENCE)
+    scratch.patience[phase] = min(scratch.patience[phase], duration // PATIENCE)
 
 
 @within
-def compute_layer_input_and_qkv(call, ids, tables, layer, number, chunk, progress, scratch):
+def compute_layer_input_and_qkv(call, ids, tables, layer, layer_number, chunk, progress, scratch):
     """Compute a layer's input, out of the layer before or of embeddings, and the queries, keys and values of it."""
-    last, member_hidden = call.last and number == call.repeats, chunk.hidden[call.member]
+    last, member_hidden = call.last and layer_number == call.repeats, chunk.hidden[call.member]
     queries, block = (
         (chunk.selected, chunk.selected_block) if last else (chunk.everyone, chunk.block)
     )
-    winners, tasks = progress.winners[KINDS * number + ROWS], num_tasks_for(len(queries), block)
-    task = take_task_of_phase(call, progress, number, ROWS, tasks, scratch)
+    winners = progress.winners[NUM_PHASES * layer_number + ROWS]
+    tasks = num_tasks_for(len(queries), block)
+    task = take_task_of_phase(call, progress, layer_number, ROWS, tasks, scratch)
     while task >= 0:
         began = read_cycle_counter()
         top, bottom = task * block, min((task + 1) * block, len(queries))
-        hidden = member_hidden[number % 2, top:bottom]
-        if number == 0:
+        hidden = member_hidden[layer_number % 2, top:bottom]
+        if layer_number == 0:
             write_first_layer_input(ids, tables, chunk, top, bottom, scratch, hidden)
         elif chunk.half_block:
-            halves = progress.winners[KINDS * (number - 1) + HALVES]
+            halves = progress.winners[NUM_PHASES * (layer_number - 1) + HALVES]
             add_halves(layer, chunk, halves, top, bottom, len(queries), scratch, hidden)
         else:
-            attend_rows(layer, chunk, scratch, number - 1, queries, top, bottom, hidden)
+            attend_rows(layer, chunk, scratch, layer_number - 1, queries, top, bottom, hidden)
             apply_feed_forward(layer, scratch, hidden, winners, task)
-        if number < call.repeats and not is_done(winners, task):
+        if layer_number < call.repeats and not is_done(winners, task):
             compute_qkv(layer, scratch, chunk.qkv[call.member, top:bottom])
-        finish_task_of_phase(call, progress, number, ROWS, task, began, scratch)
-        task = take_task_of_phase(call, progress, number, ROWS, tasks, scratch)
+        finish_task_of_phase(call, progress, layer_number, ROWS, task, began, scratch)
+        task = take_task_of_phase(call, progress, layer_number, ROWS, tasks, scratch)
 
 
 @within
@@ -654,12 +665,14 @@ def write_first_layer_input(ids, tables, chunk, top, bottom, scratch, hidden):
 
 
 @within
-def compute_contexts_of_heads(call, layer, number, queries, query_starts, chunk, progress, scratch):
+def compute_contexts_of_heads(
+    call, layer, layer_number, queries, query_starts, chunk, progress, scratch
+):
     """Compute the context of heads."""
     width = len(layer.attention_norm.weight)
     size, heads = width // layer.num_heads, (len(chunk.starts) - 1) * layer.num_heads
     tasks = num_tasks_for(heads, chunk.group)
-    task = take_task_of_phase(call, progress, number, HEADS, tasks, scratch)
+    task = take_task_of_phase(call, progress, layer_number, HEADS, tasks, scratch)
     while task >= 0:
         began = read_cycle_counter()
         for pair in range(task * chunk.group, min((task + 1) * chunk.group, heads)):
@@ -675,18 +688,20 @@ def compute_contexts_of_heads(call, layer, number, queries, query_starts, chunk,
                 query_starts,
                 chunk.context[call.member],
             )
-        finish_task_of_phase(call, progress, number, HEADS, task, began, scratch)
-        task = take_task_of_phase(call, progress, number, HEADS, tasks, scratch)
+        finish_task_of_phase(call, progress, layer_number, HEADS, task, began, scratch)
+        task = take_task_of_phase(call, progress, layer_number, HEADS, tasks, scratch)
     note_members_with_rows(
-        progress.winners[KINDS * number + HEADS], chunk.group, scratch.head_holders[:heads]
+        progress.winners[NUM_PHASES * layer_number + HEADS],
+        chunk.group,
+        scratch.head_holders[:heads],
     )
 
 
 @within
-def compute_feed_forward_input(call, layer, number, queries, block, chunk, progress, scratch):
+def compute_feed_forward_input(call, layer, layer_number, queries, block, chunk, progress, scratch):
     """Compute the input of the feed-forward block, where halves of it are tasks."""
     tasks = num_tasks_for(len(queries), block)
-    task = take_task_of_phase(call, progress, number, ATTENDED, tasks, scratch)
+    task = take_task_of_phase(call, progress, layer_number, ATTENDED, tasks, scratch)
     while task >= 0:
         began = read_cycle_counter()
         top, bottom = task * block, min((task + 1) * block, len(queries))
@@ -694,25 +709,27 @@ def compute_feed_forward_input(call, layer, number, queries, block, chunk, progr
             layer,
             chunk,
             scratch,
-            number,
+            layer_number,
             queries,
             top,
             bottom,
             chunk.halves[call.member, 0, top:bottom],
         )
-        finish_task_of_phase(call, progress, number, ATTENDED, task, began, scratch)
-        task = take_task_of_phase(call, progress, number, ATTENDED, tasks, scratch)
+        finish_task_of_phase(call, progress, layer_number, ATTENDED, task, began, scratch)
+        task = take_task_of_phase(call, progress, layer_number, ATTENDED, tasks, scratch)
     note_members_with_rows(
-        progress.winners[KINDS * number + ATTENDED], block, scratch.holders[: len(queries)]
+        progress.winners[NUM_PHASES * layer_number + ATTENDED],
+        block,
+        scratch.holders[: len(queries)],
     )
 
 
 @within
-def compute_feed_forward_halves(call, layer, number, count, chunk, progress, scratch):
+def compute_feed_forward_halves(call, layer, layer_number, count, chunk, progress, scratch):
     """Compute the halves of the feed-forward block for `count` rows: the first adds to its input."""
-    winners, block = progress.winners[KINDS * number + HALVES], chunk.half_block
+    winners, block = progress.winners[NUM_PHASES * layer_number + HALVES], chunk.half_block
     tasks = 2 * num_tasks_for(count, block)
-    task = take_task_of_phase(call, progress, number, HALVES, tasks, scratch)
+    task = take_task_of_phase(call, progress, layer_number, HALVES, tasks, scratch)
     while task >= 0:
         began = read_cycle_counter()
         half, top = task // (tasks // 2), task % (tasks // 2) * block
@@ -726,19 +743,21 @@ def compute_feed_forward_halves(call, layer, number, count, chunk, progress, scr
             start, end = layer.middle, len(layer.inner.bias)
             fill_with_zeros(out)
         feed_forward(layer, scratch, start, end, out, winners, task)
-        finish_task_of_phase(call, progress, number, HALVES, task, began, scratch)
-        task = take_task_of_phase(call, progress, number, HALVES, tasks, scratch)
+        finish_task_of_phase(call, progress, layer_number, HALVES, task, began, scratch)
+        task = take_task_of_phase(call, progress, layer_number, HALVES, tasks, scratch)
 
 
 @within
-def attend_rows(layer, chunk, scratch, number, queries, top, bottom, hidden):
+def attend_rows(layer, chunk, scratch, layer_number, queries, top, bottom, hidden):
     """Write the input of a layer's feed-forward block, of queries[top:bottom], to hidden, and as it is multiplied.
 
     It is the output of attention, gathered from the members that have its parts, plus the layer's
     input.
     """
     count, width = len(hidden), len(layer.attention_norm.weight)
-    gather_context(chunk, scratch, queries, top, bottom, layer.num_heads, width // layer.num_heads)
+    gather_and_quantize_context(
+        chunk, scratch, queries, top, bottom, layer.num_heads, width // layer.num_heads
+    )
     multiply(
         scratch.rows[:count],
         scratch.scale[:count],
@@ -749,7 +768,7 @@ def attend_rows(layer, chunk, scratch, number, queries, top, bottom, hidden):
     )
     for t in range(count):
         token = queries[top + t]
-        add_row(chunk.hidden[scratch.holders[token], number % 2, token], hidden[t])
+        add_row(chunk.hidden[scratch.holders[token], layer_number % 2, token], hidden[t])
         layer_norm_row(hidden[t], layer.attention_norm)
         if not chunk.half_block:
             prepare_row(hidden, t, scratch)
@@ -819,29 +838,33 @@ def run(call, ids, tables, layer, chunk, progress, scratch):
     entered = read_cycle_counter()
     matrix_tiles.configure()
     scratch.patience[:] = FIRST_PATIENCE
-    for number in range(call.repeats + 1):
-        compute_layer_input_and_qkv(call, ids, tables, layer, number, chunk, progress, scratch)
-        if number == call.repeats:
+    for layer_number in range(call.repeats + 1):
+        compute_layer_input_and_qkv(
+            call, ids, tables, layer, layer_number, chunk, progress, scratch
+        )
+        if layer_number == call.repeats:
             break
         note_members_with_rows(
-            progress.winners[KINDS * number + ROWS],
+            progress.winners[NUM_PHASES * layer_number + ROWS],
             chunk.block,
             scratch.holders[: len(chunk.everyone)],
         )
         queries, query_starts, block = chunk.everyone, chunk.starts, chunk.block
-        if call.last and number == call.repeats - 1:
+        if call.last and layer_number == call.repeats - 1:
             queries, query_starts, block = (
                 chunk.selected,
                 chunk.selected_starts,
                 chunk.selected_block,
             )
         compute_contexts_of_heads(
-            call, layer, number, queries, query_starts, chunk, progress, scratch
+            call, layer, layer_number, queries, query_starts, chunk, progress, scratch
         )
         if chunk.half_block:
             compute_feed_forward_input(
-                call, layer, number, queries, block, chunk, progress, scratch
+                call, layer, layer_number, queries, block, chunk, progress, scratch
             )
-            compute_feed_forward_halves(call, layer, number, len(queries), chunk, progress, scratch)
+            compute_feed_forward_halves(
+                call, layer, layer_number, len(queries), chunk, progress, scratch
+            )
     progress.spent[call.member, 2] = read_cycle_counter() - entered
     matrix_tiles.release()

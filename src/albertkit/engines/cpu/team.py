@@ -34,7 +34,7 @@ class TaskProgress(NamedTuple):
     # int64 [phases, tasks]: the member whose result counts, from 1; 0: none yet
     winners: np.ndarray
     finished: np.ndarray  # int64 [phases]: how many tasks are done
-    # int64 [M, 8]: cycles of each member in tasks of kinds 0 and 1, and in all; a cache line each
+    # int64 [M, 8]: cycles of each member in tasks of rows, of attention, and in all; a cache line each
     spent: np.ndarray
 
 
@@ -145,15 +145,15 @@ def is_done(winners, task):
 
 
 @within
-def finish_task(progress, phase, task, member, began, kind):
+def finish_task(progress, phase, task, member, began, is_attention):
     """Mark a task as done by this member, unless another was first; return the cycles since `began`.
 
-    The cycles are added to the member's `progress.spent` of the kind.
+    The cycles are added to the member's `progress.spent` on attention (1) or rows (0).
     """
     if _set_first(progress.winners[phase], task, member + 1):
         _add(progress.finished, phase, 1)
     duration = read_cycle_counter() - began
-    progress.spent[member, kind] += duration
+    progress.spent[member, is_attention] += duration
     return duration
 
 

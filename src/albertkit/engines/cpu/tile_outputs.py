@@ -314,16 +314,16 @@ def _emit_kinds(is_int8: bool, out_dtype: types.Type, builder: Any, *arguments: 
     kinds = builder.switch(
         builder.add(builder.mul(how, ir.Constant(_I64, VECTORS)), vectors), after
     )
-    for number in _FINISH:
+    for finish in _FINISH:
         for registers in range(1, VECTORS + 1):
-            block = builder.append_basic_block(f"finish_{number}_{registers}")
-            kinds.add_case(ir.Constant(_I64, number * VECTORS + registers), block)
+            block = builder.append_basic_block(f"finish_{finish}_{registers}")
+            kinds.add_case(ir.Constant(_I64, finish * VECTORS + registers), block)
             builder.position_at_end(block)
             columns = [
                 _Column(builder, arguments, register, is_int8) for register in range(registers)
             ]
             with cgutils.for_range(builder, count) as loop:
-                _emit_row(builder, arguments, loop.index, columns, number, out_dtype)
+                _emit_row(builder, arguments, loop.index, columns, finish, out_dtype)
             builder.branch(after)
     builder.position_at_end(after)
 
@@ -357,17 +357,17 @@ class _Column:
 def _emit_row(
     builder: Any,
     arguments: Any,
-    row: Any,
+    row_index: Any,
     columns: list[_Column],
-    number: int,
+    finish: int,
     out_dtype: types.Type,
 ) -> None:
-    """Emit the outputs of one row of sums."""
+    """Emit the outputs of one row of sums, finished in one of the ways of `_FINISH`."""
     sums, sums_stride, _, _, _, row_scales, out, stride = arguments[:8]
-    row_sums = builder.gep(sums, [builder.mul(row, sums_stride)])
-    target = builder.gep(out, [builder.mul(row, stride)])
+    row_sums = builder.gep(sums, [builder.mul(row_index, sums_stride)])
+    target = builder.gep(out, [builder.mul(row_index, stride)])
     scale = load_register(
-        builder, builder.gep(row_scales, [builder.shl(row, ir.Constant(_I64, 2))]), _FLOAT
+        builder, builder.gep(row_scales, [builder.shl(row_index, ir.Constant(_I64, 2))]), _FLOAT
     )
     row_scale = Lanes(builder, fill_register(builder, scale))
     size = 4 if out_dtype == types.float32 else 2
@@ -376,7 +376,7 @@ def _emit_row(
             column.value(builder, row_sums, row_scale),
             _register_at(builder, target, column.at, size),
         )
-        if number == ADD:
+        if finish == ADD:
             before = load_register(
                 builder, pointer, _FLOATS if out_dtype == types.float32 else _HALVES
             )
@@ -386,7 +386,7 @@ def _emit_row(
                 before = builder.bitcast(words, _FLOATS)
             value += Lanes(builder, before)
         exact = not column.is_int8 and out_dtype == types.float32
-        store(builder, _cast_to(builder, _FINISH[number](value, exact).value, out_dtype), pointer)
+        store(builder, _cast_to(builder, _FINISH[finish](value, exact).value, out_dtype), pointer)
 
 
 def _register_at(builder: Any, pointer: Any, register: Any, size: int) -> Any:

@@ -127,7 +127,7 @@ def num_rows_of_tile(rows: Any) -> Any:
 
 
 @overload(num_rows_of_tile, jit_options=WITHIN)
-def _overload_rows_of(rows):
+def _overload_num_rows_of_tile(rows):
     num_rows = matrix_tiles.ROWS if _in_matrices(rows) else ROWS
     return lambda rows: num_rows
 
@@ -137,7 +137,7 @@ def num_column_registers_of_tile(rows: Any) -> Any:
 
 
 @overload(num_column_registers_of_tile, jit_options=WITHIN)
-def _overload_vectors_of(rows):
+def _overload_num_column_registers_of_tile(rows):
     num_vectors = 2 if _in_matrices(rows) else VECTORS
     return lambda rows: num_vectors
 
@@ -164,7 +164,7 @@ def columns_of_panel(rows: Any) -> Any:
 
 
 @overload(columns_of_panel, jit_options=WITHIN)
-def _overload_panel_of(rows):
+def _overload_columns_of_panel(rows):
     columns = 1 << 20 if _in_matrices(rows) else COLUMNS
     return lambda rows: columns
 
@@ -174,7 +174,7 @@ def num_whole_steps(rows: Any, steps: Any) -> Any:
 
 
 @overload(num_whole_steps, jit_options=WITHIN)
-def _overload_whole_steps(rows, steps):
+def _overload_num_whole_steps(rows, steps):
     side = matrix_tiles.SIDE if _in_matrices(rows) else 1
     return lambda rows, steps: (steps + side - 1) // side * side
 
@@ -184,7 +184,7 @@ def panel_offset(rows: Any, steps: Any, columns: Any, register: Any, step: Any) 
 
 
 @overload(panel_offset, jit_options=WITHIN)
-def _overload_panel_offset(rows, steps, columns, register, step):
+def _overload_columns_of_panelfset(rows, steps, columns, register, step):
     if not _in_matrices(rows):
         return lambda rows, steps, columns, register, step: step * columns + register * VECTOR
     side = matrix_tiles.SIDE

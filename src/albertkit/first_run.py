@@ -353,7 +353,11 @@ def fill_mask(
 
 
 def masked_sentences(
-    store: TokenStore, tokenizer: AlbertTokenizer, held_out: list[np.ndarray], count: int, seed: int
+    store: TokenStore,
+    tokenizer: AlbertTokenizer,
+    held_out_masks: list[np.ndarray],
+    count: int,
+    seed: int,
 ) -> list[tuple[str, str]]:
     """Return pairs of text and hidden word: sentences of held-out documents, chosen evenly, not for the model to shine.
 
@@ -363,7 +367,7 @@ def masked_sentences(
     """
     starts = tokenizer.word_starts()
     rng = np.random.default_rng(seed)
-    documents = np.flatnonzero(np.concatenate(held_out))
+    documents = np.flatnonzero(np.concatenate(held_out_masks))
     pairs = []
     for number in rng.permutation(documents):
         sentences = []

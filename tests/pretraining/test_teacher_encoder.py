@@ -419,7 +419,10 @@ def test_a_run_with_another_tokenizer(tmp_path, byte_level, store, settings, err
     teacher = open_teacher_encoder(byte_level, store.tokenizer(), alone, CPU)
     unknown = PackedBatch.from_sequences([[2, 1, 3]])
     assert error_of(teacher.states, unknown).slug == "wrong-tokenizer"
-    assert error_of(teacher.check_counts, np.ones(store.vocab_size)).slug == "wrong-tokenizer"
+    assert (
+        error_of(teacher.refuse_unreadable_tokens, np.ones(store.vocab_size)).slug
+        == "wrong-tokenizer"
+    )
 
 
 def test_a_bert_whose_tokenizer_is_not_read_here(tmp_path, teacher_folder, trimmed):

@@ -40,25 +40,27 @@ def test_a_person_resumes_what_is_there_torchrun_also_what_is_not(
     started = tmp_path / "there"
     (started / "seed-1").mkdir(parents=True)
     (started / "seed-1/run.toml").write_text("")
-    assert slug_of(launch.should_resume, empty, True) == "missing-file"
+    assert slug_of(launch.check_whether_to_resume, empty, True) == "missing-file"
     assert [
-        launch.should_resume(empty, False),
-        launch.should_resume(started, False),
-        launch.should_resume(started, True),
+        launch.check_whether_to_resume(empty, False),
+        launch.check_whether_to_resume(started, False),
+        launch.check_whether_to_resume(started, True),
     ] == [
         False,
         False,
         True,
     ]
     torchrun(0)
-    assert not launch.should_resume(started, False)  # a first start: the folder holds another run
-    assert not launch.should_resume(empty, True)
+    assert not launch.check_whether_to_resume(
+        started, False
+    )  # a first start: the folder holds another run
+    assert not launch.check_whether_to_resume(empty, True)
     assert f"no run in `{empty}` yet: one is started" in capsys.readouterr().err
     torchrun(1)
     assert [
-        launch.should_resume(empty, False),
-        launch.should_resume(started, False),
-        launch.should_resume(started, True),
+        launch.check_whether_to_resume(empty, False),
+        launch.check_whether_to_resume(started, False),
+        launch.check_whether_to_resume(started, True),
     ] == [
         False,
         True,

@@ -16,8 +16,8 @@ from albertkit.output.sections import to_json_value
 from albertkit.tasks.finetune import FinetuneResult
 from albertkit.tasks.metrics import EVERY_ROW, class_scorer, class_table, confusion
 from albertkit.training.results import (
-    constant_answer_note,
     largest_class_and_share,
+    not_better_than_largest_class_note,
     result_sections,
     save_results,
 )
@@ -92,7 +92,7 @@ def test_the_share_of_the_largest_class_stands_beside_the_scores_and_an_accuracy
     assert collapsed.scores_and_notes()["notes"] == []  # it was said when the training ended
     assert largest_class_and_share({}) is None
     assert (
-        constant_answer_note(
+        not_better_than_largest_class_note(
             {"accuracy": 0.5, "intervals": {"accuracy": [None, None]}, "classes": classes}
         )
         == ""

@@ -142,9 +142,12 @@ class CaptionObjective(nn.Module):
 _MASKED, _RANDOM = 0.8, 0.1  # of the predicted tokens; the rest stays as it is
 
 
-def num_masked(length: int, mask_prob: float, max_masked: int) -> int:
-    """Return how many tokens are predicted: round(mask_prob * length), to even at .5, from 1 to `max_masked`, and never [CLS]."""
-    return min(max(round(mask_prob * length), 1), max_masked, length - 1)
+def num_masked(num_tokens: int, mask_prob: float, max_masked: int) -> int:
+    """Return how many of the tokens, [CLS] among them, are predicted: round(mask_prob * num_tokens), from 1 to `max_masked`.
+
+    Halves are rounded to even; [CLS] never is one.
+    """
+    return min(max(round(mask_prob * num_tokens), 1), max_masked, num_tokens - 1)
 
 
 def mask_caption(

@@ -41,7 +41,7 @@ max_position_embeddings type_vocab_size
 """  # of the configuration, in an ALBERT made of a BERT
 
 
-def is_bert_layer_name(name: str) -> bool:
+def is_transformers_bert_layer(name: str) -> bool:
     """Return whether a parameter's name is of a layer of BERT."""
     return _LAYER.match(name) is not None
 

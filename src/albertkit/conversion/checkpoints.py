@@ -432,7 +432,7 @@ def open_checkpoint(
     elif path.is_dir() and (path / tensorflow_weights.NPZ).is_file():
         yield tensorflow_weights.read_npz(path / tensorflow_weights.NPZ, config_path)
     elif find_weights(folder) and (path.is_dir() or path.name in WEIGHTS_FILES):
-        yield _read_folder(folder, config_path, lossy)
+        yield _read_transformers_folder(folder, config_path, lossy)
     elif path.is_dir() and any(
         any(path.glob(pattern)) for pattern in ("*.index", "variables/*.index")
     ):
@@ -445,14 +445,14 @@ def open_checkpoint(
         usual = "give the folder of a model.safetensors, a pytorch_model.bin, a TensorFlow checkpoint or a SavedModel"
         raise CheckpointError("wrong-kind", fact, hint or usual)
     else:
-        yield _read_folder(local_folder(source), config_path, lossy)
+        yield _read_transformers_folder(local_folder(source), config_path, lossy)
 
 
-def _read_folder(folder: Path, config_file: Path | None, lossy: bool) -> SourceModel:
+def _read_transformers_folder(folder: Path, config_file: Path | None, lossy: bool) -> SourceModel:
     """Read a folder that transformers wrote, of an ALBERT or of a BERT."""
     stored = read_tensors(folder)
     plain = {name: name.removeprefix(PREFIX) for name in stored}
-    is_bert = any(map(bert.is_bert_layer_name, plain.values()))
+    is_bert = any(map(bert.is_transformers_bert_layer, plain.values()))
     own_config = folder / "config.json"
     file = own_config if config_file is None or is_bert else config_file
     values = read_typed(file, dict[str, Any], "model configuration")

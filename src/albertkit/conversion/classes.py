@@ -101,15 +101,19 @@ def load_model(folder: str | Path) -> PretrainedAlbert:
     if architecture == _CAPTIONER:
         raise captioner_error(folder)
     source = SourceModel("checkpoint folder", config, dict(read_tensors(path)), path, architecture)
-    return HEADS[choose_head(source, None, str(folder))].from_pretrained(path, strict=True)
+    return HEADS[named_or_guessed_head(source, None, str(folder))].from_pretrained(
+        path, strict=True
+    )
 
 
-def choose_head(source: SourceModel, head: str | None, path: str) -> str:
+def named_or_guessed_head(source: SourceModel, named_head: str | None, path: str) -> str:
     """Return the key of `HEADS` that fits: the one named, else the configuration's, else the only one that the tensors allow."""
-    if head is not None:
-        if head not in HEADS:
-            raise ConfigError("bad-value", f"there is no head `{head}`", suggest_name(head, HEADS))
-        return head
+    if named_head is not None:
+        if named_head not in HEADS:
+            raise ConfigError(
+                "bad-value", f"there is no head `{named_head}`", suggest_name(named_head, HEADS)
+            )
+        return named_head
     architecture = source.architecture.removeprefix("TF").removeprefix("Flax")
     architecture = architecture.replace("Bert", "Albert")
     if architecture in _BY_CLASS and not (

@@ -18,9 +18,9 @@ from albertkit.conversion.checkpoints import open_checkpoint
 from albertkit.conversion.classes import (
     HEADS,
     SourceModel,
-    choose_head,
     fit_tensors_and_list_missing,
     identity_projection,
+    named_or_guessed_head,
     with_labels,
 )
 from albertkit.conversion.initial import special_ids
@@ -392,7 +392,7 @@ def convert(options: ConvertOptions) -> ConversionReport:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "head size")  # advice to a user who chooses it
         with open_checkpoint(options.source, options.config, options.lossy) as source:
-            head = choose_head(source, options.head, source_name)
+            head = named_or_guessed_head(source, options.head, source_name)
             model_class = HEADS[head]
             source.config = with_labels(source.config, head, source.tensors)
             missing = fit_tensors_and_list_missing(

@@ -185,10 +185,10 @@ def _exit_packed(engine: FusedEngine, batch: PackedBatch, exits: Exits) -> Exite
 
 
 @within
-def may_exit(logits, exits, n, labels, agreed):
-    """Return whether sequence n may leave, given its logits [C] after one more layer.
+def may_exit(logits, exits, sequence, labels, num_agreed):
+    """Return whether a sequence, named by its index, may leave, given its logits [C] after one more layer.
 
-    `labels` and `agreed` hold for every sequence, int64 [N], its label (-1 at first), and how many
+    `labels` and `num_agreed` hold for every sequence, int64 [N], its label (-1 at first), and how many
     layers agreed in a row.
     """
     if not exits.patience:
@@ -197,9 +197,9 @@ def may_exit(logits, exits, n, labels, agreed):
     for c in range(1, len(logits)):
         if logits[c] > logits[label]:
             label = c
-    agreed[n] = agreed[n] + 1 if labels[n] == label else 0
-    labels[n] = label
-    return agreed[n] >= exits.patience
+    num_agreed[sequence] = num_agreed[sequence] + 1 if labels[sequence] == label else 0
+    labels[sequence] = label
+    return num_agreed[sequence] >= exits.patience
 
 
 @loops

@@ -184,7 +184,7 @@ def _exp2(x):
 
 
 @_inline
-def _sigmoid(x):
+def _gelu_factor(x):
     """Return 1 / (1 + 2^z), so that x times it is gelu."""
     z = x * (-_A * _LOG2_E - _B * _LOG2_E * x * x)
     return _f32(1) / (_f32(1) + _exp2(min(max(z, _MIN_POWER), -_MIN_POWER)))
@@ -196,7 +196,7 @@ def _gelu(values, out, begin, end):
     for n in range(len(values)):
         x = from_bfloat16(values[n])
         x = -_GELU_LIMIT if x < -_GELU_LIMIT else x
-        out[n] = _as_bfloat16(x * _sigmoid(x))
+        out[n] = _as_bfloat16(x * _gelu_factor(x))
 
 
 @_loops
@@ -206,7 +206,7 @@ def _gelu_gradient(values, grad, out, begin, end):
         x = from_bfloat16(values[n])
         x = -_GELU_LIMIT if x < -_GELU_LIMIT else x  # no min and max: they would drop NaN
         x = _GELU_LIMIT if x > _GELU_LIMIT else x
-        s = _sigmoid(x)
+        s = _gelu_factor(x)
         out[n] = _as_bfloat16(
             from_bfloat16(grad[n]) * (s + x * s * (_f32(1) - s) * (_A + _f32(3) * _B * x * x))
         )

@@ -391,7 +391,7 @@ def prepare_run(
     notes.append(describe_held_out(held_out, settings.held_out))
     objective = PretrainingObjective(model)
     if teacher is not None:
-        teacher.check_counts(unigram.counts)
+        teacher.refuse_unreadable_tokens(unigram.counts)
         notes += describe_teacher(teacher)
         sample = source.evaluation(World(0, 1, world.device))  # whatever the number of processes
         starts = not (resume and folder and list_checkpoints(folder))

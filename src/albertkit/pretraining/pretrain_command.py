@@ -22,7 +22,7 @@ from albertkit.pretraining.options import PretrainCommandOptions, PretrainOption
 from albertkit.pretraining.preparation import PreparedRun, prepare_run
 from albertkit.pretraining.run import PretrainResult, pretrain
 from albertkit.pretraining.settings import PretrainSettings
-from albertkit.training.launch import should_resume
+from albertkit.training.launch import check_whether_to_resume
 from albertkit.training.optimizers import clip_gradients, make_optimizer
 from albertkit.training.processes import join_world
 from albertkit.training.run import Run
@@ -116,7 +116,9 @@ def estimate(options: EstimateOptions) -> Estimate:
     run: Run[PretrainSettings] | None = None
     if options.out is not None:
         folder = Path(options.out)
-        run = Run(folder, options.settings, "", world, should_resume(folder, options.resume))
+        run = Run(
+            folder, options.settings, "", world, check_whether_to_resume(folder, options.resume)
+        )
     prepared = prepare_run(options, world, run)
     settings = prepared.settings
     model = prepared.model

@@ -111,7 +111,7 @@ def pretrain(options: PretrainOptions) -> PretrainResult:
         MachineError: not-finite, worker-died.
     """
     with open_run(
-        options.out, options.settings, "pretraining", options.resume, check_settings=False
+        options.out, options.settings, "pretraining", options.resume, check_settings_now=False
     ) as run:
         prepared = prepare_run(options, run.world, run)
         run = run.resolved(prepared.settings)

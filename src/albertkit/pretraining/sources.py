@@ -12,7 +12,7 @@ import numpy as np
 from torch import Tensor
 
 from albertkit.batches.packed import PackedBatch
-from albertkit.conversion.tensorflow.records import begins_with_record
+from albertkit.conversion.tensorflow.records import may_hold_records
 from albertkit.corpus import TokenStore
 from albertkit.corpus.cooccurrence import cooccurrence_vectors, documents_without
 from albertkit.corpus.store import MANIFEST
@@ -233,7 +233,7 @@ class _RecordSource(PretrainingData):
                 "leave these settings out, or train on a token store",
             )
         self.path = path
-        if path.is_file() and not is_record_name(path.name) and not begins_with_record(path):
+        if path.is_file() and not is_record_name(path.name) and not may_hold_records(path):
             raise DataError(
                 "wrong-kind",
                 f"`{path}` is a file that is neither a token store nor TFRecords",

@@ -141,8 +141,8 @@ class TeacherEncoder(ABC):
         shares = torch.cat([part.values for part in parts])
         return Guesses(torch.cat([part.indices for part in parts]), shares / shares.sum(1, True))
 
-    def check_counts(self, counts: np.ndarray) -> None:  # noqa: B027
-        """Refuse data whose tokens, [V] counts, the teacher cannot read."""
+    def refuse_unreadable_tokens(self, token_counts: np.ndarray) -> None:  # noqa: B027
+        """Refuse data that holds tokens, counted in `token_counts` [V], that the teacher cannot read."""
 
     @abstractmethod
     def tables(self) -> EmbeddingTables:
@@ -257,7 +257,7 @@ class TransformersTeacher(TeacherEncoder):
         for name, parameter in self.network.named_parameters():
             # DistilBERT's name of it
             bert_name = name.replace("transformer.layer.", "encoder.layer.", 1)
-            if not bert.is_bert_layer_name(bert_name):
+            if not bert.is_transformers_bert_layer(bert_name):
                 continue
             number, parameter_name = bert_name.removeprefix("encoder.layer.").split(".", 1)
             module, kind = parameter_name.rsplit(".", 1)
@@ -359,8 +359,8 @@ class AlignedTeacher(TransformersTeacher):
                 rows[number] = words[ids].mean(0)
         return tables._replace(words=rows)
 
-    def check_counts(self, counts: np.ndarray) -> None:
-        """See `TeacherEncoder.check_counts`."""
+    def refuse_unreadable_tokens(self, counts: np.ndarray) -> None:
+        """See `TeacherEncoder.refuse_unreadable_tokens`."""
         if counts[self.tokenizer.unk_id]:
             raise self._unknown_tokens_error()
 

@@ -392,11 +392,11 @@ class Table:
                 yield line, {spelled: record.get(name, "") for name, spelled in requested.items()}
 
     def _values_by_index(
-        self, requested: dict[str, str], needed: set[str]
+        self, requested: dict[str, str], needed_columns: set[str]
     ) -> Iterator[tuple[int, dict[str, str]]]:
         indices = {spelled: self.columns.index(name) for name, spelled in requested.items()}
         width = len(self.columns)
-        min_width = max(map(self.columns.index, needed), default=0) + 1
+        min_width = max(map(self.columns.index, needed_columns), default=0) + 1
         empty_line = 0
         for line, fields in itertools.chain(self._first_row, self._records(list(requested))):
             if not fields:

@@ -151,7 +151,12 @@ class DistillationLosses(nn.Module):
                 log_probs.append(ragged_log_softmax(real / t, positions // batch.packed.longest))
             starts, ends, teacher_starts, teacher_ends = log_probs
             return (
-                (_divergence(starts, teacher_starts) + _divergence(ends, teacher_ends)) * t**2 / 2
+                (
+                    _summed_divergence(starts, teacher_starts)
+                    + _summed_divergence(ends, teacher_ends)
+                )
+                * t**2
+                / 2
             )
         logits = _at_least_fp32(logits)
         teacher_logits = _at_least_fp32(teacher_logits)
@@ -161,7 +166,7 @@ class DistillationLosses(nn.Module):
                 ragged_log_softmax(values.squeeze(1) / t, groups)
                 for values in (logits, teacher_logits)
             ]
-            return _divergence(*soft) * t**2
+            return _summed_divergence(*soft) * t**2
         if isinstance(self.student, AlbertForTokenClassification):
             is_imitated = _imitated_tokens(batch)
             logits = logits[is_imitated]
@@ -176,7 +181,8 @@ class DistillationLosses(nn.Module):
                 * t**2
             )
         return (
-            _divergence((logits / t).log_softmax(-1), (teacher_logits / t).log_softmax(-1)) * t**2
+            _summed_divergence((logits / t).log_softmax(-1), (teacher_logits / t).log_softmax(-1))
+            * t**2
         )
 
 
@@ -209,7 +215,7 @@ def select_labelled(batch: LabelledBatch, logits: Any = ()) -> tuple[LabelledBat
     return part, logits[has_label if len(logits) == len(has_label) else is_labelled]
 
 
-def _divergence(log_probs: Tensor, teacher_log_probs: Tensor) -> Tensor:
+def _summed_divergence(log_probs: Tensor, teacher_log_probs: Tensor) -> Tensor:
     return F.kl_div(log_probs, teacher_log_probs, reduction="sum", log_target=True)
 
 

@@ -60,7 +60,7 @@ from albertkit.tokenizer import AlbertTokenizer
 from albertkit.training.checkpoints import TrainingState
 from albertkit.training.loop import LoopSettings, LossPart, TrainingRecipe, zero_losses
 from albertkit.training.processes import World, describe_precision
-from albertkit.training.results import constant_answer_note, score_table
+from albertkit.training.results import not_better_than_largest_class_note, score_table
 from albertkit.training.run import Best, Run, RunResult, open_run
 
 # The linear layers of the shared block, all of them: query and value alone did not reach full
@@ -249,7 +249,7 @@ class FinetuneResult(RunResult):
         elif (
             not self.collapsed
             and self.scores
-            and (note := constant_answer_note({**self.scores, **self.details}))
+            and (note := not_better_than_largest_class_note({**self.scores, **self.details}))
         ):
             notes.append(note)
         heading = ""

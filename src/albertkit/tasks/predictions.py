@@ -42,20 +42,21 @@ class Predicted(NamedTuple):
 
 
 def read_predictions(
-    file: File, value_columns: Sequence[str], id_columns: Sequence[str] = IDS, bare: bool = False
+    file: File, fallback_columns: Sequence[str], id_columns: Sequence[str] = IDS, bare: bool = False
 ) -> list[Predicted]:
     """Read the predictions of a table with a header, or of JSON records.
 
-    A column of `PREDICTION_NAMES` wins. `value_columns` are names that labels have, too: one of
+    A column of `PREDICTION_NAMES` wins. `fallback_columns` are names that labels have, too: one of
     them is read only if no other column could hold the predictions, another one of them among
     those.
     """
     with Table(file, quoted="look") as table:
         prediction_columns = [name for name in table.columns if name.lower() in PREDICTION_NAMES]
         value = next(
-            (name for name in (*prediction_columns, *value_columns) if name in table.columns), None
+            (name for name in (*prediction_columns, *fallback_columns) if name in table.columns),
+            None,
         )
-        other_uses = {*COMPANIONS - set(value_columns), *IDS, *id_columns}
+        other_uses = {*COMPANIONS - set(fallback_columns), *IDS, *id_columns}
         if value is not None and len(prediction_columns) < 2:
             other_uses.add(value)
         candidates = [

@@ -27,7 +27,7 @@ from albertkit.conversion.checkpoints import (
     max_positions_of_network,
     open_checkpoint,
 )
-from albertkit.conversion.classes import HEADS, choose_head, read_model_tokenizer
+from albertkit.conversion.classes import HEADS, named_or_guessed_head, read_model_tokenizer
 from albertkit.errors import CheckpointError, ConfigError, format_list
 from albertkit.files import folder_digest, read_typed
 from albertkit.model import AlbertForBeamQuestionAnswering
@@ -211,7 +211,7 @@ def open_reader(
         return TransformersReader(source, path, task, settings.batch_tokens, device)
     class_name = task.model_class.__name__
     with open_checkpoint(path) as checkpoint:
-        if HEADS[choose_head(checkpoint, None, str(source))] is not task.model_class:
+        if HEADS[named_or_guessed_head(checkpoint, None, str(source))] is not task.model_class:
             raise _wrong_class_error(source, class_name)
         if checkpoint.unknown:
             raise CheckpointError(

@@ -59,7 +59,7 @@ def is_restarted() -> bool:
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
 
 
-def should_resume(run_folder: Path, resume_requested: bool) -> bool:
+def check_whether_to_resume(run_folder: Path, resume_requested: bool) -> bool:
     """Return whether the run in a folder is to be continued.
 
     A person who says `--resume` means a run that is there. Under torchrun it is machines that give
@@ -85,7 +85,7 @@ def should_resume(run_folder: Path, resume_requested: bool) -> bool:
 
 
 def name_this_start(name: str) -> None:
-    """Remember the name of this start, which all its processes share."""
+    """Remember the name of this start, which all its processes share and no restart has, for `claim_first_failure`."""
     global _start
     _start = name
 

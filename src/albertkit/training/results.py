@@ -116,7 +116,7 @@ def largest_class_and_share(results: Mapping[str, Any]) -> tuple[str, float] | N
     return (largest.name, (largest.support or 0) / total) if total else None
 
 
-def constant_answer_note(results: Mapping[str, Any]) -> str:
+def not_better_than_largest_class_note(results: Mapping[str, Any]) -> str:
     """Return a note if the accuracy may be that of a constant answer: its 95% interval reaches the largest class's share."""
     low, _ = (results.get("intervals") or {}).get("accuracy") or (None, None)
     if (

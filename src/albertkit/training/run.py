@@ -36,10 +36,10 @@ from albertkit.model.pretrained import PretrainedAlbert
 from albertkit.output.sections import FactList, Result, Section, to_json_value
 from albertkit.training.checkpoints import TrainingState, check_model, newest_checkpoint
 from albertkit.training.launch import (
+    check_whether_to_resume,
     exit_status,
     is_speaking_process,
     raise_stop_signal_again,
-    should_resume,
 )
 from albertkit.training.loop import AnyBatch, TrainingRecipe, TrainingResult, train
 from albertkit.training.monitor import Display
@@ -382,7 +382,7 @@ def open_run(
     title: str,
     resume: bool = False,
     *,
-    check_settings: bool = True,
+    check_settings_now: bool = True,
 ) -> Iterator[Run[AnySettings]]:
     """Open the folder of a training, in which no other process writes meanwhile, and join the processes of the launch.
 
@@ -392,15 +392,15 @@ def open_run(
         settings: As they were given.
         title: Title of the progress bar.
         resume: Go on with the run that is there.
-        check_settings: Check the settings at once; False where the data decide some of them.
+        check_settings_now: Check the settings at once; False where the data decide some of them.
     """
     folder = check_folder_name(out)
     # The others of a launch are not kept out
     with lock_folder(folder, enabled=is_speaking_process()):
-        if check_settings:
+        if check_settings_now:
             settings.check()
         world = join_world(settings.device)
-        resume = should_resume(folder, resume)
+        resume = check_whether_to_resume(folder, resume)
         if not resume:
             settings.continues(folder, resume=False)  # before anything is read
         yield Run(folder, settings, title, world, resume)

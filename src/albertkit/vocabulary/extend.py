@@ -22,8 +22,8 @@ from albertkit.conversion.classes import (
     HEADS,
     SourceModel,
     check_vocabulary,
-    choose_head,
     fit_tensors_and_list_missing,
+    named_or_guessed_head,
     with_labels,
 )
 from albertkit.conversion.convert import read_written_checkpoint, write_transformers
@@ -127,7 +127,7 @@ class VocabularyModel:
 def open_vocabulary_model(source: str | Path) -> Iterator[VocabularyModel]:
     """Read any checkpoint with all its heads; an encoder of sentences may have no pooler."""
     with open_checkpoint(source) as checkpoint:
-        head = choose_head(checkpoint, None, str(source))
+        head = named_or_guessed_head(checkpoint, None, str(source))
         checkpoint.config = with_labels(checkpoint.config, head, checkpoint.tensors)
         optional_parts = ("pooler",) if HEADS[head] is AlbertModel else ()
         if fit_tensors_and_list_missing(checkpoint, HEADS[head], optional_parts, str(source)):

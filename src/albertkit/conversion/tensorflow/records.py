@@ -269,7 +269,7 @@ class RecordFile:
         )
 
 
-def begins_with_record(file: StrPath) -> bool:
+def may_hold_records(file: StrPath) -> bool:
     """Return whether a file is empty, compressed, or begins with the length of a record and its checksum."""
     with open(file, "rb") as stream:
         head = stream.read(_HEAD.size)

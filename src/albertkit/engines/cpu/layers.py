@@ -272,12 +272,12 @@ def _overload_quantize_rows(source, rows, scale):
     return prepare_rows
 
 
-def prepare_inner(scratch: Any, width: int, outer_rows: Any, hidden: Any) -> None:
+def quantize_inner_and_add_outliers(scratch: Any, width: int, outer_rows: Any, hidden: Any) -> None:
     """Write scratch.inner [t, width] into scratch.inner_rows as the numbers of their type; add what outliers add to hidden."""
 
 
-@overload(prepare_inner, jit_options=WITHIN)
-def _overload_prepare_inner(scratch, width, outer_rows, hidden):
+@overload(quantize_inner_and_add_outliers, jit_options=WITHIN)
+def _overload_quantize_inner_and_add_outliers(scratch, width, outer_rows, hidden):
     if scratch.types[Scratch._fields.index("inner_rows")].dtype != types.uint8:
         return lambda scratch, width, outer_rows, hidden: None
 
@@ -521,7 +521,9 @@ def feed_forward(layer, scratch, start, end, out, winners, task):
         multiply_part(
             rows, scale, weight, columns, scratch.sums, layer.activation, scratch.inner[:count]
         )
-        prepare_inner(scratch, part_end - part_start, layer.outer_rows[part_start:], out)
+        quantize_inner_and_add_outliers(
+            scratch, part_end - part_start, layer.outer_rows[part_start:], out
+        )
         columns = (outer.scale, outer.shift, outer.bias if part_start == 0 else layer.no_bias)
         weight, inner_rows = (
             outer.weight[part_start * outer_size : part_end * outer_size],

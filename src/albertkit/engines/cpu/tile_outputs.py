@@ -342,11 +342,11 @@ class _Column:
         self.scale, self.bias = Lanes(builder, of(scales)), Lanes(builder, of(biases))
         self.shift = of(shifts, _WORDS) if is_int8 else None
 
-    def value(self, builder: Any, row_sums: Any, row_scale: Lanes) -> Lanes:
+    def value(self, builder: Any, row_pointer: Any, row_scale: Lanes) -> Lanes:
         """Emit the outputs of a row's sums, before they are finished."""
         sums = load_register(
             builder,
-            _register_at(builder, row_sums, self.at, 4),
+            _register_at(builder, row_pointer, self.at, 4),
             _WORDS if self.is_int8 else _FLOATS,
         )
         if self.is_int8:

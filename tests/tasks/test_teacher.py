@@ -32,10 +32,12 @@ from albertkit.tasks.settings import FinetuneSettings
 from albertkit.tasks.tagging_files import TaggedExample
 from albertkit.tasks.teacher import (
     EncoderReader,
+    TextEditor,
     TransformersReader,
     match_labels,
     open_reader,
     open_teacher,
+    with_edited_copies,
     with_teacher_logits,
     with_unlabelled,
 )
@@ -611,6 +613,98 @@ def test_unlabelled_examples_need_a_teacher_and_are_checked(
     with pytest.raises(DataError) as caught:
         check_task(*arguments, replace(SETTINGS, teacher=teacher), **options)
     assert "that they have in DATA" in caught.value.hint
+
+
+@pytest.fixture(scope="module")
+def make_editor(tmp_path_factory):
+    """`make_editor(texts)`: a TextEditor whose words have vectors of growing angles in the order of their pieces here."""
+    pieces = (
+        "[PAD] [UNK] [CLS] [SEP] [MASK] red green blue ##ish 학교 ##에서 집 我 们 , . !".split()
+    )
+    file = tmp_path_factory.mktemp("pieces") / "vocab.txt"
+    write_lines(file, pieces)
+    write_json(file.with_name("tokenizer_config.json"), {"do_lower_case": False})
+    angles = np.linspace(0, np.pi / 2, len(pieces))
+    vectors = np.stack([np.cos(angles), np.sin(angles)], 1).astype(np.float32)
+
+    def make(texts, seed=0):
+        return TextEditor(texts, AlbertTokenizer.from_pretrained(file.parent), vectors, seed)
+
+    return make
+
+
+def edits(editor, text):
+    return {editor.edit(text) for _ in range(400)}
+
+
+@pytest.mark.parametrize(
+    ("texts", "expected", "left_out"),
+    [
+        # Similar, left out, twice, swapped; all of these at once, too
+        (
+            ["red green", "blue"],
+            {"blue green", "red blue", "red", "green", "red red green", "green red"},
+            "ish",
+        ),
+        (["redish, blue", "green"], {"greenish, blue", ", blue", "redish redish, blue"}, "ish ish"),
+        (
+            ["학교에서 red", "집"],
+            {"집에서 red", "red", "red 학교에서", "학교에서 학교에서 red"},
+            "에서에서",
+        ),
+        (["我们", "red"], {"们我", "们", "我", "red们"}, "  "),
+    ],
+    ids=["English", "parts", "Korean", "no spaces"],
+)
+def test_words_are_edited_where_they_stand(make_editor, texts, expected, left_out):
+    edited = edits(make_editor(texts), texts[0])
+    assert expected <= edited
+    assert not any(left_out in text or text != text.strip() for text in edited)
+
+
+def test_the_nearest_vectors_are_similar(make_editor, monkeypatch):
+    monkeypatch.setattr("albertkit.tasks.teacher._NUM_SIMILAR", 1)
+    edited = edits(make_editor(["red", "blue", "green", "집"]), "blue")
+    assert {"green", "집"} & edited == {"green"}
+    assert edits(make_editor(["red"]), "red") == {"red", "red red"}
+    assert edits(make_editor(["!", "unknown"]), "!") == {"!"}
+
+
+def test_edited_copies_are_examples_without_labels(make_bert, start, table, tmp_path, slug_of):
+    teacher = make_bert("BertForSequenceClassification", **label_names(("plain", "magic")))
+    settings = replace(SETTINGS, teacher=teacher, epochs=0.5, teacher_weight=0.9)
+    columns = Columns(text="sentence", label="label")
+    copying = replace(settings, edited_copies=2)
+    arguments = ("classify", start, table)
+    task = find_task("classify", columns)
+    data = read_data(task, table, None, 0.1, False, BadRows())
+    copies = with_edited_copies(data, copying, start).unlabelled
+    dev_texts = {example.text for example in data.dev}
+    assert len(copies) == 600
+    assert not dev_texts & {example.text for example in copies}
+    file = tmp_path / "copies.tsv"
+    write_lines(file, ["sentence", *(example.text for example in copies)])
+    finetune(*arguments, tmp_path / "copies", copying, columns=columns)
+    finetune(*arguments, tmp_path / "file", settings, columns=columns, unlabelled=file)
+    weights = [
+        (tmp_path / run / "best/model.safetensors").read_bytes() for run in ("copies", "file")
+    ]
+    assert weights[0] == weights[1]
+    report = check_task(*arguments, copying, columns=columns)
+    assert report.splits["unlabelled"].examples == 600
+    assert (
+        slug_of(finetune, *arguments, tmp_path / "no", replace(copying, teacher=None))
+        == "bad-value"
+    )
+
+
+def test_tags_have_no_edited_copies(start, tmp_path, slug_of):
+    write_lines(tmp_path / "train.conll", ["EU B-ORG", "rejects O", "", "Peter B-PER"] * 12)
+    settings = replace(SETTINGS, teacher=start, edited_copies=1)
+    assert (
+        slug_of(check_task, "ner", start, tmp_path / "train.conll", settings)
+        == "conflicting-options"
+    )
 
 
 def test_a_run_learns_from_a_bert_and_resumes_to_the_same_bits(

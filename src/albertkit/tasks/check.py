@@ -42,7 +42,7 @@ from albertkit.tasks.models import check_order
 from albertkit.tasks.registry import find_task
 from albertkit.tasks.settings import FinetuneSettings
 from albertkit.tasks.task import Task, format_counts, sorted_labels
-from albertkit.tasks.teacher import open_teacher
+from albertkit.tasks.teacher import open_teacher, with_edited_copies
 from albertkit.tokenizer import AlbertTokenizer
 
 Splits = Mapping[str, Sequence[Any]]
@@ -374,6 +374,7 @@ def check_task(
     folder = local_folder(model)
     source = task if isinstance(task, Task) else find_task(task, columns)
     task_data = read_data_from_anywhere(source, data, dev, settings, False, bad_rows, unlabelled)
+    task_data = with_edited_copies(task_data, settings, model)
     config = AlbertConfig.from_pretrained(folder)
     resolved, _ = settings.resolve(
         task_data.task.name,

@@ -55,7 +55,13 @@ from albertkit.tasks.options import FinetuneCommandOptions, FinetuneOptions
 from albertkit.tasks.registry import find_task
 from albertkit.tasks.settings import FinetuneSettings
 from albertkit.tasks.task import Prediction, Predictions, Task
-from albertkit.tasks.teacher import TaskTeacher, open_teacher, with_teacher_logits, with_unlabelled
+from albertkit.tasks.teacher import (
+    TaskTeacher,
+    open_teacher,
+    with_edited_copies,
+    with_teacher_logits,
+    with_unlabelled,
+)
 from albertkit.tokenizer import AlbertTokenizer
 from albertkit.training.checkpoints import TrainingState
 from albertkit.training.loop import LoopSettings, LossPart, TrainingRecipe, zero_losses
@@ -293,6 +299,7 @@ def finetune(options: FinetuneOptions) -> FinetuneResult:
         if settings.teacher is not None:
             tokenizer = AlbertTokenizer.from_pretrained(local_folder(options.model))
             fitted = apply_task_settings(data.task, settings)
+            data = with_edited_copies(data, settings, options.model)
             examples = [*data.train, *data.unlabelled]
             teacher = open_teacher(settings, fitted, examples, tokenizer, run.world.device)
             # Once for all seeds and retries

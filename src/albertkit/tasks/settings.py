@@ -107,6 +107,8 @@ class FinetuneSettings(EpochSettings):
             texts by its own. Labels are matched by name.
         teacher_weight: Weight of the distillation loss, 0 to 1. Default: 0.5; beside texts without
             labels so much more that a labelled example has the weight of one of these.
+        edited_copies: Copies of every training text with some words changed, on which the teacher's
+            outputs are learned as on examples without labels; 0: none.
         teacher_hidden: Weight of the distance to the teacher's hidden states, which needs one
             tokenizer; 0: none.
         exits: Train a classifier after every layer for early exit (PABEE's loss).
@@ -125,6 +127,7 @@ class FinetuneSettings(EpochSettings):
     lora: NotNegative = 0
     teacher: Path | None = None
     teacher_weight: Annotated[float | None, Range(0, 1)] = None
+    edited_copies: NotNegative = 0
     teacher_hidden: Annotated[float, Range(0)] = 0.0
     exits: bool = False
 
@@ -133,6 +136,8 @@ class FinetuneSettings(EpochSettings):
         problems = super().problems()
         if self.exits and self.teacher is not None:
             problems.append("exits and teacher are both given; a student has one loss")
+        if self.edited_copies and self.teacher is None:
+            problems.append("edited_copies is given, and no teacher to learn their labels from")
         if self.freeze and self.lora:
             problems.append("freeze and lora are both given; lora trains parts of the encoder")
         return problems

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+import unicodedata
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from pathlib import Path
@@ -36,11 +37,12 @@ from albertkit.model_paths import local_folder
 from albertkit.tables import IGNORED
 from albertkit.tables.bad_rows import pluralize
 from albertkit.tables.layouts import OFFICIAL
-from albertkit.tasks.data import plain_text
-from albertkit.tasks.models import run_batches
+from albertkit.tasks.data import TaskData, apply_task_settings, plain_text
+from albertkit.tasks.models import load_encoder, run_batches
 from albertkit.tasks.settings import FinetuneSettings
 from albertkit.tasks.tagging import find_tagged_words, word_index_of_token
 from albertkit.tasks.task import Task, label_indices
+from albertkit.tasks.texts import TextExample
 from albertkit.tokenizer import AlbertTokenizer
 from albertkit.training.processes import World, choose_precision, compute_rows
 
@@ -51,6 +53,10 @@ _MAX_LENGTH = 512  # tokens that a teacher of another tokenizer reads of a text
 _NUM_TRIED = 256  # training examples that outputs without names are tried on
 _CLEAR_DIFFERENCE = 1.5  # in those that are right, times the root of their number: 24 of 256
 _FAR = 2.0  # times the variance of the labels: the mean is nearer
+_NUM_SIMILAR = 10
+# The first words of their characters' names in Unicode
+_SCRIPTS_WITHOUT_SPACES = {"CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR"}
+_EDITED_SHARES = (0.05, 0.1, 0.2, 0.3)  # of a text's words
 _HINT = "name a model that was fine-tuned on the same task, with the same labels"
 _SAME_TOKENIZER = (
     "train a student on a store that was built with the teacher's tokenizer: "
@@ -509,6 +515,137 @@ def _missing_logits(examples: Sequence[Any], num_labels: int) -> np.ndarray:
         np.nan,
         np.float32,
     )
+
+
+@dataclass
+class EditedWord:
+    """A word, or what stands between words."""
+
+    space: str  # before it
+    token: str  # the first
+    token_id: int | None  # None where it is no word
+    continuation: str = ""  # the tokens that follow it in the same word
+
+
+class TextEditor:
+    """Changes words of texts: a similar one in their place, left out, twice, or after the next one.
+
+    After Jiao et al. 2020, TinyBERT, whose similar words are those of a masked LM and of GloVe.
+    Here they are the `_NUM_SIMILAR` tokens, among those that begin a word of the texts, whose
+    vectors have the highest cosine; the tokens that continue the word stay.
+
+    Args:
+        texts: All texts that may be edited, and whose words take the places of others.
+        tokenizer: That of the token vectors.
+        token_vectors: fp32 [V, E].
+        seed: Of the words that are changed.
+    """
+
+    def __init__(
+        self, texts: Iterable[str], tokenizer: AlbertTokenizer, token_vectors: np.ndarray, seed: int
+    ) -> None:
+        from sklearn.neighbors import NearestNeighbors
+
+        self._generator = np.random.default_rng(seed)
+        self._tokenizer = tokenizer
+        words: dict[int, str] = {}
+        for text in texts:
+            for word in self._split(text):
+                if word.token_id not in (None, tokenizer.unk_token_id):
+                    words.setdefault(word.token_id, word.token)
+        self._words = list(words.values())
+        vectors = token_vectors[list(words)]
+        vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+        num_similar = min(_NUM_SIMILAR, len(words) - 1)
+        self._similar: dict[int, np.ndarray] = {}  # by token id: rows of `_words`
+        if num_similar > 0:
+            # Without an argument a word is not its own neighbour
+            nearest = NearestNeighbors(n_neighbors=num_similar, algorithm="brute").fit(vectors)
+            self._similar = dict(zip(words, nearest.kneighbors(return_distance=False), strict=True))
+
+    def _split(self, text: str) -> list[EditedWord]:
+        """Return the words of a text and what stands between them."""
+        ids, spans = self._tokenizer.encode_with_offsets(text)
+        words: list[EditedWord] = []
+        before = 0
+        for token_id, (_, end) in zip(ids, spans, strict=True):
+            characters = text[before:end]
+            token = characters.lstrip()
+            space = characters[: len(characters) - len(token)]
+            is_word = any(map(str.isalnum, token))
+            follows_word = not space and bool(words) and words[-1].token_id is not None
+            script = unicodedata.name(token[:1] or " ", "").split(" ")[0]
+            if is_word and follows_word and script not in _SCRIPTS_WITHOUT_SPACES:
+                words[-1].continuation += token
+            else:
+                words.append(EditedWord(space, token, token_id if is_word else None))
+            before = end
+        return words
+
+    def edit(self, text: str) -> str:
+        """Return a text with one word or more changed: the share of words is drawn from `_EDITED_SHARES`.
+
+        A text of which nothing would be left stays.
+        """
+        parts = self._split(text)
+        words = [index for index, part in enumerate(parts) if part.token_id is not None]
+        if not words:
+            return text
+        share = self._generator.choice(_EDITED_SHARES)
+        is_changed = self._generator.random(len(words)) < share
+        is_changed[self._generator.integers(len(words))] = True
+        for index in np.array(words)[is_changed]:
+            word = parts[index]
+            kind = self._generator.random()
+            is_before_word = index + 1 < len(parts) and parts[index + 1].token_id is not None
+            similar = self._similar.get(word.token_id)
+            if kind < 0.55 and similar is not None:
+                word.token = self._words[self._generator.choice(similar)]
+            elif kind < 0.75:
+                parts[index] = EditedWord("", "", None)
+            elif kind < 0.9 and is_before_word:
+                # White space stays in its place
+                next_word = parts[index + 1]
+                parts[index] = replace(next_word, space=word.space)
+                parts[index + 1] = replace(word, space=next_word.space)
+            else:
+                word.continuation += f" {word.token}{word.continuation}"
+        edited = "".join(part.space + part.token + part.continuation for part in parts).strip()
+        return edited or text
+
+
+def with_edited_copies(data: TaskData, settings: FinetuneSettings, start: str | Path) -> TaskData:
+    """Return data with `settings.edited_copies` of every training example among those without labels.
+
+    Args:
+        data: Of a task whose examples are texts or pairs of texts.
+        settings: Those of the training; their seed draws what is changed.
+        start: The model that is trained: words that its token vectors tell little apart replace
+            each other.
+    """
+    if not settings.edited_copies:
+        return data
+    if not isinstance(data.train[0], TextExample):
+        raise ConfigError(
+            "conflicting-options",
+            f"edited copies are made of texts and pairs of texts, which `{data.task.name}` does not have",
+            "leave --edited-copies out; texts without labels can be given with --unlabelled",
+        )
+    model, tokenizer = load_encoder(start, apply_task_settings(data.task, settings))[:2]
+    vectors = model.get_input_embeddings().weight.detach().float().numpy()
+    texts = [text for example in data.train for text in (example.text, example.pair) if text]
+    editor = TextEditor(texts, tokenizer, vectors, settings.seed)
+    copies = [
+        TextExample(
+            example.id,
+            editor.edit(example.text),
+            editor.edit(example.pair) if example.pair else example.pair,
+        )
+        for _ in range(settings.edited_copies)
+        for example in data.train
+    ]
+    note = f"edited copies: {len(copies):,}, {settings.edited_copies} of each training example"
+    return replace(data, unlabelled=[*data.unlabelled, *copies], notes=[*data.notes, note])
 
 
 def with_unlabelled(features: Features, unlabelled: Features) -> Features:

@@ -662,6 +662,15 @@ def test_words_are_edited_where_they_stand(make_editor, texts, expected, left_ou
     assert not any(left_out in text or text != text.strip() for text in edited)
 
 
+def test_white_space_of_a_piece_alone_goes_with_the_word_after_it(tiny_tokenizer):
+    text = "the quick 학교 fox"
+    assert "▁" in tiny_tokenizer.pieces(text)
+    vectors = np.eye(tiny_tokenizer.vocab_size, dtype=np.float32)
+    edited = edits(TextEditor([text], tiny_tokenizer, vectors, 0), text)
+    assert {"the quick fox", "the 학교 quick fox"} <= edited
+    assert not any("  " in text for text in edited)
+
+
 def test_the_nearest_vectors_are_similar(make_editor, monkeypatch):
     monkeypatch.setattr("albertkit.tasks.teacher._NUM_SIMILAR", 1)
     edited = edits(make_editor(["red", "blue", "green", "집"]), "blue")

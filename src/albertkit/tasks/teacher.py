@@ -571,10 +571,12 @@ class TextEditor:
         for token_id, (_, end) in zip(ids, spans, strict=True):
             characters = text[before:end]
             token = characters.lstrip()
+            if not token:  # SentencePiece's ▁ alone: white space of the word after it
+                continue
             space = characters[: len(characters) - len(token)]
             is_word = any(map(str.isalnum, token))
             follows_word = not space and bool(words) and words[-1].token_id is not None
-            script = unicodedata.name(token[:1] or " ", "").split(" ")[0]
+            script = unicodedata.name(token[0], "").split(" ")[0]
             if is_word and follows_word and script not in _SCRIPTS_WITHOUT_SPACES:
                 words[-1].continuation += token
             else:

@@ -54,7 +54,7 @@ from albertkit.tables.table import Table
 from albertkit.tasks.data import read_split
 from albertkit.tasks.registry import find_task
 
-FigureMapping = Mapping[str, Any]
+FileFigures = Mapping[str, Any]
 
 BASELINE = "bag of tokens"
 # Columns as sentence-transformers' evaluator and the notebooks of the Korean models write them.
@@ -158,8 +158,8 @@ class EmbeddingEvaluations(Result):
             evaluation.save(folder / (name if names.count(name) == 1 else f"{number}-{name}"))
 
 
-def _correlation_table(figures: FigureMapping, title: str, note: str) -> TableSection:
-    def row(name: str, row_figures: FigureMapping, similarity: str = "cosine") -> list[Any]:
+def _correlation_table(figures: FileFigures, title: str, note: str) -> TableSection:
+    def row(name: str, row_figures: FileFigures, similarity: str = "cosine") -> list[Any]:
         cells: list[Any] = [name]
         for kind in ("pearson", "spearman"):
             key = f"{kind}_{similarity}"
@@ -180,8 +180,8 @@ def _correlation_table(figures: FigureMapping, title: str, note: str) -> TableSe
     return TableSection(columns, rows, title, note, strong=list(SIMILARITIES).index("cosine"))
 
 
-def _retrieval_table(figures: FigureMapping, title: str, note: str) -> TableSection:
-    def row(name: str, row_figures: FigureMapping) -> list[Any]:
+def _retrieval_table(figures: FileFigures, title: str, note: str) -> TableSection:
+    def row(name: str, row_figures: FileFigures) -> list[Any]:
         retrieval = row_figures["retrieval"]
         cells = [name]
         for direction in ("forward", "backward"):
@@ -221,11 +221,14 @@ def embedding_scores_table(
     results: Sequence[EmbeddingEvaluation], intervals: bool = True
 ) -> TableSection:
     """Make the table of several models that were measured on the same files; a row a model, then a bag of tokens each."""
-    files: Mapping[str, FigureMapping] = results[0].files
+    files: Mapping[str, FileFigures] = results[0].files
     kinds = [figures["kind"] for figures in files.values()]
     short_names = dict(zip(files, kinds, strict=True))
     short_names |= {name: name for name, kind in short_names.items() if kinds.count(kind) > 1}
-    measures = {name: list(_score_cells(figures, intervals)) for name, figures in files.items()}
+    measures = {
+        name: list(_spearman_f1_or_retrieval_cells(figures, intervals))
+        for name, figures in files.items()
+    }
     columns = [
         "model",
         *(f"{short_names[name]}, {measure}" for name in files for measure in measures[name]),
@@ -236,9 +239,11 @@ def embedding_scores_table(
         cells: list[str] = []
         bag_cells: list[str] = []
         for name, figures in evaluation.files.items():
-            cells += _score_cells(figures, intervals).values()
+            cells += _spearman_f1_or_retrieval_cells(figures, intervals).values()
             if figures["bag_of_tokens"]:
-                bag_cells += _score_cells(figures["bag_of_tokens"], intervals).values()
+                bag_cells += _spearman_f1_or_retrieval_cells(
+                    figures["bag_of_tokens"], intervals
+                ).values()
             else:
                 bag_cells += [""] * len(measures[name])
         rows.append([evaluation.model, *cells])
@@ -258,7 +263,7 @@ def embedding_scores_table(
     )
 
 
-def _score_cells(figures: FigureMapping, intervals: bool) -> dict[str, str]:
+def _spearman_f1_or_retrieval_cells(figures: FileFigures, intervals: bool) -> dict[str, str]:
     """Return the cells of one file by the name of the measure."""
     if "retrieval" in figures:
         directions = {"there": "forward", "back": "backward"}

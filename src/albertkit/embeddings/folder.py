@@ -247,7 +247,7 @@ def is_encoder_folder(folder: Path) -> bool:
     return read_json(path / REPORT, "report of the export").get("model_class") == "SentenceEncoder"
 
 
-def read_encoder(folder: str | Path, pooling: Poolings | None = None) -> EncoderParts:
+def read_encoder(folder: str | Path, pooling_of_checkpoint: Poolings | None = None) -> EncoderParts:
     """Read a sentence-transformers folder, or a plain checkpoint; see `SentenceEncoder.from_pretrained`."""
     path = local_folder(folder)
     if (path / MODULES).exists():
@@ -257,10 +257,12 @@ def read_encoder(folder: str | Path, pooling: Poolings | None = None) -> Encoder
                 path,
             )
         parts = _read_modules(path)
-        if pooling is not None and check_pooling(pooling) != check_pooling(parts.pooling):
+        if pooling_of_checkpoint is not None and check_pooling(
+            pooling_of_checkpoint
+        ) != check_pooling(parts.pooling):
             raise ConfigError(
                 "conflicting-options",
-                f"`{path}` has {parts.pooling} pooling, asked for is {pooling}",
+                f"`{path}` has {parts.pooling} pooling, asked for is {pooling_of_checkpoint}",
                 "leave the pooling out; to train another one, start from the checkpoint it was made of",
             )
         return parts
@@ -272,7 +274,9 @@ def read_encoder(folder: str | Path, pooling: Poolings | None = None) -> Encoder
                 f"`{path}` is an exported {model.config.architectures[0]}: it has its head's outputs, no vectors",
                 "export a sentence encoder: albertkit export onnx ENCODER --out ONNX",
             )
-        parts = EncoderParts(model, read_model_tokenizer(path, model.config), pooling or "mean")
+        parts = EncoderParts(
+            model, read_model_tokenizer(path, model.config), pooling_of_checkpoint or "mean"
+        )
         parts.max_length = min(128, model.config.max_position_embeddings)
         if exports_sentence_vectors(model):  # else its states are pooled
             stated_length, parts.lower_case = read_max_length_and_lower_case(path)
@@ -287,7 +291,7 @@ def read_encoder(folder: str | Path, pooling: Poolings | None = None) -> Encoder
     return EncoderParts(
         albert,
         tokenizer,
-        pooling or "mean",
+        pooling_of_checkpoint or "mean",
         min(128, albert.config.max_position_embeddings),
     )
 

@@ -45,7 +45,7 @@ from albertkit.tasks.predictions import (
     read_predictions,
 )
 from albertkit.tasks.questions import QuestionExample, find_question_files, read_questions
-from albertkit.tasks.task import Prediction, Predictions, Task
+from albertkit.tasks.task import Prediction, PredictionRecords, Task
 from albertkit.tokenizer import AlbertTokenizer
 from albertkit.validation import Positive, list_wrong_fields
 
@@ -258,7 +258,7 @@ def gold_answers_by_id(examples: Sequence[QuestionExample]) -> list[tuple[str, l
     return [(example.id, [answer.text for answer in example.answers]) for example in examples]
 
 
-def best_nonempty_answers(predictions: Predictions) -> dict[str, str]:
+def best_nonempty_answers(predictions: PredictionRecords) -> dict[str, str]:
     """Return the best answer with a text, whatever the threshold was; "" if there is none."""
     texts = {}
     for record in predictions:
@@ -578,7 +578,7 @@ class AnswerTask(Task[QuestionExample]):
     def score(
         self,
         examples: Sequence[QuestionExample],
-        predictions: Predictions,
+        predictions: PredictionRecords,
     ) -> dict[str, float]:
         """Return the scores of the official script: `exact_match` and `f1`; in version 2 `exact`, `f1`, `HasAns_…`, `NoAns_…`.
 
@@ -591,7 +591,7 @@ class AnswerTask(Task[QuestionExample]):
     def details(
         self,
         examples: Sequence[QuestionExample],
-        predictions: Predictions,
+        predictions: PredictionRecords,
     ) -> dict[str, Any]:
         """Return bootstrap intervals and what was done to the data; in version 2 the threshold and what the best would reach."""
         gold = gold_answers_by_id(examples)
@@ -644,7 +644,7 @@ class AnswerTask(Task[QuestionExample]):
     def collapsed(
         self,
         examples: Sequence[QuestionExample],
-        predictions: Predictions,
+        predictions: PredictionRecords,
     ) -> str | None:
         """Return a note if all answers are empty though some questions have one, or all stand at the same characters."""
         answer_spans = {(record["start"], record["end"]) for record in predictions}
@@ -668,7 +668,7 @@ class AnswerTask(Task[QuestionExample]):
             "gold": " / ".join(answers) or "no answer",
         }
 
-    def write(self, folder: Path, predictions: Predictions, *, split: str) -> list[Path]:
+    def write(self, folder: Path, predictions: PredictionRecords, *, split: str) -> list[Path]:
         """Write `predictions.json`, `nbest_predictions.json` and in version 2 `null_odds.json`, in the official forms.
 
         In version 2 `threshold.json` says which threshold was used and what it was chosen on.
@@ -711,7 +711,7 @@ class AnswerTask(Task[QuestionExample]):
     def calibrated(
         self,
         examples: Sequence[QuestionExample],
-        predictions: Predictions,
+        predictions: PredictionRecords,
         source: str,
     ) -> Self:
         """Return this task with the threshold that gives the best F1; unchanged in version 1."""

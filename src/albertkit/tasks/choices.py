@@ -37,7 +37,7 @@ from albertkit.tasks.predictions import (
 )
 from albertkit.tasks.task import (
     Prediction,
-    Predictions,
+    PredictionRecords,
     Task,
     columns_as_task_fields,
     values_of_labelled_examples,
@@ -689,7 +689,7 @@ class ChoiceTask(Task[ChoiceExample]):
     def score(
         self,
         examples: Sequence[ChoiceExample],
-        predictions: Predictions,
+        predictions: PredictionRecords,
     ) -> dict[str, float]:
         """Return the accuracy."""
         return {
@@ -701,7 +701,7 @@ class ChoiceTask(Task[ChoiceExample]):
     def details(
         self,
         examples: Sequence[ChoiceExample],
-        predictions: Predictions,
+        predictions: PredictionRecords,
     ) -> dict[str, Any]:
         """Return accuracy of each level, such as accuracy_high, and bootstrap intervals of all."""
         right = _correct_choices(examples, predictions)
@@ -723,7 +723,9 @@ class ChoiceTask(Task[ChoiceExample]):
         intervals = bootstrap_intervals(scores, len(right), sizes=sizes)
         return {**{name: all_scores[name] for name in parts}, "intervals": intervals}
 
-    def collapsed(self, examples: Sequence[ChoiceExample], predictions: Predictions) -> str | None:
+    def collapsed(
+        self, examples: Sequence[ChoiceExample], predictions: PredictionRecords
+    ) -> str | None:
         """Return a note if the same place is always chosen, and is not always right."""
         indices = {record["index"] for record in predictions}
         if len(indices) != 1 or len({example.label for example in examples}) < 2:
@@ -802,7 +804,7 @@ class ChoiceTask(Task[ChoiceExample]):
             "gold": "" if example.label is None else example.names[example.label],
         }
 
-    def write(self, folder: Path, predictions: Predictions, *, split: str) -> list[Path]:
+    def write(self, folder: Path, predictions: PredictionRecords, *, split: str) -> list[Path]:
         """Write `predictions.jsonl`, and what the benchmark takes.
 
         RACE: `answers.json`, passage to letters, as its own files have them. SocialIQA:
@@ -835,7 +837,9 @@ def choice_task(name: str, **settings: Any) -> ChoiceTask:
     return ChoiceTask(name=name, **{"cloze": name == "race", **settings})
 
 
-def _correct_choices(examples: Sequence[ChoiceExample], predictions: Predictions) -> np.ndarray:
+def _correct_choices(
+    examples: Sequence[ChoiceExample], predictions: PredictionRecords
+) -> np.ndarray:
     return np.array(values_of_labelled_examples(examples)) == np.array(
         [record["index"] for record in predictions]
     )

@@ -49,16 +49,18 @@ def has_exits(folder: str | Path) -> bool:
 class ExitHeads(nn.Module):
     """Apply a linear layer after each layer but the last, to the pooler's output there; the last has the model's own head."""
 
-    def __init__(self, num_layers_with_exits: int, hidden_size: int, num_labels: int) -> None:
+    def __init__(
+        self, check_exits_and_count_layers: int, hidden_size: int, num_labels: int
+    ) -> None:
         super().__init__()
         # The deviation of ALBERT's other weights
         self.weight = nn.Parameter(
-            torch.randn(num_layers_with_exits - 1, num_labels, hidden_size) * 0.02
+            torch.randn(check_exits_and_count_layers - 1, num_labels, hidden_size) * 0.02
         )
-        self.bias = nn.Parameter(torch.zeros(num_layers_with_exits - 1, num_labels))
+        self.bias = nn.Parameter(torch.zeros(check_exits_and_count_layers - 1, num_labels))
 
     @property
-    def num_layers_with_exits(self) -> int:
+    def check_exits_and_count_layers(self) -> int:
         """Number of layers, the last included."""
         return len(self.bias) + 1
 
@@ -83,7 +85,9 @@ class ExitHeads(nn.Module):
                 f"the model in `{folder}` was trained without exits",
                 "fine-tune it with --exits",
             )
-        heads = cls(num_layers_with_exits(model), model.config.hidden_size, model.config.num_labels)
+        heads = cls(
+            check_exits_and_count_layers(model), model.config.hidden_size, model.config.num_labels
+        )
         tensors = read_tensor_file(folder / EXITS)
         heads.load_state_dict(
             load_matching_tensors(heads, {}, tensors, (), str(folder / EXITS)).tensors
@@ -91,7 +95,7 @@ class ExitHeads(nn.Module):
         return heads.eval()
 
 
-def num_layers_with_exits(model: AlbertForSequenceClassification) -> int:
+def check_exits_and_count_layers(model: AlbertForSequenceClassification) -> int:
     """Return the number of layers; a model of several groups has no early exits."""
     config = model.config
     if config.num_hidden_groups * config.inner_group_num != 1 or config.num_hidden_layers < 2:
@@ -122,7 +126,7 @@ class ExitLosses(nn.Module):
         self.task = task
         self.class_weights = class_weights
         self.exits = ExitHeads(
-            num_layers_with_exits(model), model.config.hidden_size, model.config.num_labels
+            check_exits_and_count_layers(model), model.config.hidden_size, model.config.num_labels
         ).to(model.device)
 
     def count_targets(self, batch: LabelledBatch) -> dict[str, int]:
@@ -250,11 +254,11 @@ def check_exits(folders: Iterable[str], rule: str) -> None:
         )
 
 
-def default_exit_rules(num_layers_with_exits: int) -> Sequence[ExitRule]:
+def default_exit_rules(check_exits_and_count_layers: int) -> Sequence[ExitRule]:
     """Return rules worth trying on a model of L layers."""
     # With six layers only patience:1 pays. Entropy pays where the model is sure (SST-2), never on
     # MRPC.
-    patience = [ExitRule("patience", float(n)) for n in range(1, num_layers_with_exits - 1)]
+    patience = [ExitRule("patience", float(n)) for n in range(1, check_exits_and_count_layers - 1)]
     return [
         *patience,
         *(ExitRule("entropy", share) for share in (0.01, 0.03, 0.1, 0.2, 0.3, 0.5, 0.7)),

@@ -54,7 +54,7 @@ from albertkit.tasks.models import (
 from albertkit.tasks.options import FinetuneCommandOptions, FinetuneOptions
 from albertkit.tasks.registry import find_task
 from albertkit.tasks.settings import FinetuneSettings
-from albertkit.tasks.task import Prediction, Predictions, Task
+from albertkit.tasks.task import Prediction, PredictionRecords, Task
 from albertkit.tasks.teacher import (
     TaskTeacher,
     open_teacher,
@@ -624,7 +624,7 @@ def save_examples(
     folder: Path,
     task: Task,
     examples: Sequence[Any],
-    predictions: Predictions,
+    predictions: PredictionRecords,
 ) -> None:
     """Write the first dev examples and the worst predictions, one a line: prediction, `texts`, the label `gold`, and `error`."""
     errors = [

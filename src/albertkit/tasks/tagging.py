@@ -42,7 +42,7 @@ from albertkit.tasks.tagging_files import (
 )
 from albertkit.tasks.task import (
     Prediction,
-    Predictions,
+    PredictionRecords,
     Task,
     columns_as_task_fields,
     head_config_for_labels,
@@ -383,7 +383,7 @@ class TaggingTask(Task[TaggedExample]):
     def score(
         self,
         examples: Sequence[TaggedExample],
-        predictions: Predictions,
+        predictions: PredictionRecords,
     ) -> dict[str, float]:
         """Return precision, recall and F1 of entities, accuracy of words; of KLUE-NER also the benchmark's own two."""
         gold = gold_tags(examples)
@@ -403,7 +403,7 @@ class TaggingTask(Task[TaggedExample]):
     def details(
         self,
         examples: Sequence[TaggedExample],
-        predictions: Predictions,
+        predictions: PredictionRecords,
     ) -> dict[str, Any]:
         """Return the scores of each type, and bootstrap intervals over sentences."""
         gold = gold_tags(examples)
@@ -413,7 +413,9 @@ class TaggingTask(Task[TaggedExample]):
             "intervals": bootstrap_intervals(entity_scorer(gold, predicted), len(gold)),
         }
 
-    def collapsed(self, examples: Sequence[TaggedExample], predictions: Predictions) -> str | None:
+    def collapsed(
+        self, examples: Sequence[TaggedExample], predictions: PredictionRecords
+    ) -> str | None:
         """Return a note if no entity is found."""
         if any(record["entities"] for record in predictions):
             return None
@@ -449,7 +451,7 @@ class TaggingTask(Task[TaggedExample]):
         ]
         return {"texts": [], "gold": ", ".join(marked) or "no entity"}
 
-    def write(self, folder: Path, predictions: Predictions, *, split: str) -> list[Path]:
+    def write(self, folder: Path, predictions: PredictionRecords, *, split: str) -> list[Path]:
         """Write `predictions.jsonl`, and `predictions.conll`: word, tab, tag; an empty line after each sentence."""
         records = folder / "predictions.jsonl"
         columns = folder / "predictions.conll"

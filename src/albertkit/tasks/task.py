@@ -105,7 +105,7 @@ class Example(Protocol):
 
 AnyExample = TypeVar("AnyExample", bound=Example)
 Prediction = dict[str, Any]  # plain values for JSON, `id` first
-Predictions = Sequence[Prediction]  # one an example, in their order
+PredictionRecords = Sequence[Prediction]  # one an example, in their order
 
 
 def columns_as_task_fields(columns: Columns) -> dict[str, Any]:
@@ -192,7 +192,7 @@ class Task(ABC, Generic[AnyExample]):
     def calibrated(
         self,
         examples: Sequence[AnyExample],
-        predictions: Predictions,
+        predictions: PredictionRecords,
         source: str,
     ) -> Self:
         """Return this task with what is decided by looking at predictions, such as the threshold for "no answer".
@@ -262,19 +262,25 @@ class Task(ABC, Generic[AnyExample]):
         """
 
     @abstractmethod
-    def score(self, examples: Sequence[AnyExample], predictions: Predictions) -> dict[str, float]:
+    def score(
+        self, examples: Sequence[AnyExample], predictions: PredictionRecords
+    ) -> dict[str, float]:
         """Return the task's metrics. NaN where one is not defined, such as a correlation with constant predictions."""
 
-    def details(self, examples: Sequence[AnyExample], predictions: Predictions) -> dict[str, Any]:
+    def details(
+        self, examples: Sequence[AnyExample], predictions: PredictionRecords
+    ) -> dict[str, Any]:
         """Return more than one number: per-class table, confusion matrix, bootstrap intervals; plain values for JSON."""
         return {}
 
-    def collapsed(self, examples: Sequence[AnyExample], predictions: Predictions) -> str | None:
+    def collapsed(
+        self, examples: Sequence[AnyExample], predictions: PredictionRecords
+    ) -> str | None:
         """Return a note if the model has learned nothing, for example that all predictions are the same."""
         return None
 
     @abstractmethod
-    def write(self, folder: Path, predictions: Predictions, *, split: str) -> list[Path]:
+    def write(self, folder: Path, predictions: PredictionRecords, *, split: str) -> list[Path]:
         """Write the task's submission files, each whole or not at all, and name them.
 
         Args:

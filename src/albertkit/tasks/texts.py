@@ -57,7 +57,7 @@ from albertkit.tasks.predictions import (
 from albertkit.tasks.task import (
     NO_NUMBER,
     Prediction,
-    Predictions,
+    PredictionRecords,
     Task,
     columns_as_task_fields,
     head_config_for_labels,
@@ -669,11 +669,15 @@ class TextTask(Task[TextExample]):
         sums = np.add.reduceat(np.array(outputs, np.float64), bounds[:-1])
         return sums / np.diff(bounds)[:, None]
 
-    def score(self, examples: Sequence[TextExample], predictions: Predictions) -> dict[str, float]:
+    def score(
+        self, examples: Sequence[TextExample], predictions: PredictionRecords
+    ) -> dict[str, float]:
         """Return the scores of the task's kind: `class_scorer`, `regression_scorer` or `label_set_scorer`."""
         return self._row_scorer(examples, predictions)(EVERY_ROW)
 
-    def details(self, examples: Sequence[TextExample], predictions: Predictions) -> dict[str, Any]:
+    def details(
+        self, examples: Sequence[TextExample], predictions: PredictionRecords
+    ) -> dict[str, Any]:
         """Return bootstrap intervals."""
         return {
             "intervals": bootstrap_intervals(
@@ -683,7 +687,7 @@ class TextTask(Task[TextExample]):
 
     @abstractmethod
     def _row_scorer(
-        self, examples: Sequence[TextExample], predictions: Predictions
+        self, examples: Sequence[TextExample], predictions: PredictionRecords
     ) -> RowScorer: ...
 
     def describe_example(self, example: TextExample) -> dict[str, Any]:
@@ -695,7 +699,7 @@ class TextTask(Task[TextExample]):
             "gold": ", ".join(label) if isinstance(label, tuple) else str(label),
         }
 
-    def write(self, folder: Path, predictions: Predictions, *, split: str) -> list[Path]:
+    def write(self, folder: Path, predictions: PredictionRecords, *, split: str) -> list[Path]:
         """Write GLUE's submission file, `index<TAB>prediction`; of other tables `predictions.tsv`, `id<TAB>prediction`.
 
         A name with a tab, a quote or a line end is in quotes.
@@ -856,11 +860,15 @@ class TextClassification(TextTask):
             )
         return records
 
-    def _row_scorer(self, examples: Sequence[TextExample], predictions: Predictions) -> RowScorer:
+    def _row_scorer(
+        self, examples: Sequence[TextExample], predictions: PredictionRecords
+    ) -> RowScorer:
         positive = self.labels.index(self.scored_class) if self.scored_class else 1
         return class_scorer(*self._label_indices(examples, predictions), len(self.labels), positive)
 
-    def details(self, examples: Sequence[TextExample], predictions: Predictions) -> dict[str, Any]:
+    def details(
+        self, examples: Sequence[TextExample], predictions: PredictionRecords
+    ) -> dict[str, Any]:
         """Return the positive one of two classes, the scores of each class, the confusion matrix, bootstrap intervals."""
         gold, predicted = self._label_indices(examples, predictions)
         return {
@@ -873,7 +881,9 @@ class TextClassification(TextTask):
             **super().details(examples, predictions),
         }
 
-    def collapsed(self, examples: Sequence[TextExample], predictions: Predictions) -> str | None:
+    def collapsed(
+        self, examples: Sequence[TextExample], predictions: PredictionRecords
+    ) -> str | None:
         """Return a note if all predictions are one class, and the labels are not."""
         predicted = {record["label"] for record in predictions}
         if len(predicted) != 1 or len({example.label for example in examples}) < 2:
@@ -898,7 +908,7 @@ class TextClassification(TextTask):
     def _label_indices(
         self,
         examples: Sequence[TextExample],
-        predictions: Predictions,
+        predictions: PredictionRecords,
     ) -> tuple[np.ndarray, np.ndarray]:
         return self._label_targets(examples), label_indices(
             [record["label"] for record in predictions], self.labels
@@ -961,14 +971,18 @@ class TextRegression(TextTask):
             for example, value in zip(examples, values, strict=True)
         ]
 
-    def score(self, examples: Sequence[TextExample], predictions: Predictions) -> dict[str, float]:
+    def score(
+        self, examples: Sequence[TextExample], predictions: PredictionRecords
+    ) -> dict[str, float]:
         """Return the scores of `regression_scores`; where the benchmark calls pairs similar, also the f1 of that."""
         scores = super().score(examples, predictions)
         return scores | regression_scores(
             values_of_labelled_examples(examples), [record["value"] for record in predictions]
         )
 
-    def details(self, examples: Sequence[TextExample], predictions: Predictions) -> dict[str, Any]:
+    def details(
+        self, examples: Sequence[TextExample], predictions: PredictionRecords
+    ) -> dict[str, Any]:
         """Return pairs of label and prediction, bootstrap intervals; of pairs that are similar or not what f1 is of."""
         pairs = [
             [label, record["value"]]
@@ -980,7 +994,9 @@ class TextRegression(TextTask):
         similar = {} if bound is None else {"positive_class": f"{bound:g} and more"}
         return {**similar, "pairs": pairs, **super().details(examples, predictions)}
 
-    def _row_scorer(self, examples: Sequence[TextExample], predictions: Predictions) -> RowScorer:
+    def _row_scorer(
+        self, examples: Sequence[TextExample], predictions: PredictionRecords
+    ) -> RowScorer:
         labels = np.array(values_of_labelled_examples(examples), np.float64)
         values = np.array([record["value"] for record in predictions], np.float64)
         scores = regression_scorer(labels, values)
@@ -990,7 +1006,9 @@ class TextRegression(TextTask):
         similar = class_scorer((labels >= bound).astype(int), (values >= bound).astype(int), 2)
         return lambda rows: {**scores(rows), "f1": similar(rows)["f1"]}
 
-    def collapsed(self, examples: Sequence[TextExample], predictions: Predictions) -> str | None:
+    def collapsed(
+        self, examples: Sequence[TextExample], predictions: PredictionRecords
+    ) -> str | None:
         """Return a note if the predictions differ by less than a fiftieth of what the labels differ by."""
         values = np.array([record["value"] for record in predictions])
         labels = np.array([example.label for example in examples], np.float64)
@@ -1109,13 +1127,17 @@ class MultiLabelClassification(TextTask):
             records.append({"id": example.id, "labels": labels, "probabilities": probabilities})
         return records
 
-    def _row_scorer(self, examples: Sequence[TextExample], predictions: Predictions) -> RowScorer:
+    def _row_scorer(
+        self, examples: Sequence[TextExample], predictions: PredictionRecords
+    ) -> RowScorer:
         return label_set_scorer(
             self._label_set_matrix(values_of_labelled_examples(examples)),
             self._label_set_matrix([r["labels"] for r in predictions]),
         )
 
-    def collapsed(self, examples: Sequence[TextExample], predictions: Predictions) -> str | None:
+    def collapsed(
+        self, examples: Sequence[TextExample], predictions: PredictionRecords
+    ) -> str | None:
         """Return a note if all predictions are the same labels, and the labels are not."""
         predicted = {frozenset(record["labels"]) for record in predictions}
         if (

@@ -320,7 +320,8 @@ def _emit_kinds(is_int8: bool, out_dtype: types.Type, builder: Any, *arguments: 
             kinds.add_case(ir.Constant(_I64, finish * VECTORS + registers), block)
             builder.position_at_end(block)
             columns = [
-                _Column(builder, arguments, register, is_int8) for register in range(registers)
+                _SixteenColumns(builder, arguments, register, is_int8)
+                for register in range(registers)
             ]
             with cgutils.for_range(builder, count) as loop:
                 _emit_row(builder, arguments, loop.index, columns, finish, out_dtype)
@@ -328,7 +329,7 @@ def _emit_kinds(is_int8: bool, out_dtype: types.Type, builder: Any, *arguments: 
     builder.position_at_end(after)
 
 
-class _Column:
+class _SixteenColumns:
     """Sixteen columns' scales, shifts and biases, which stay in registers for all rows of a tile."""
 
     def __init__(self, builder: Any, arguments: Any, register: int, is_int8: bool) -> None:
@@ -358,7 +359,7 @@ def _emit_row(
     builder: Any,
     arguments: Any,
     row_index: Any,
-    columns: list[_Column],
+    columns: list[_SixteenColumns],
     finish: int,
     out_dtype: types.Type,
 ) -> None:

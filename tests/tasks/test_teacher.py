@@ -671,6 +671,35 @@ def test_white_space_of_a_piece_alone_goes_with_the_word_after_it(tiny_tokenizer
     assert not any("  " in text for text in edited)
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("cafe\u0301 est ferme\u0301", ["cafe\u0301", "est", "ferme\u0301"]),
+        ("اليَوْمَ الوَلَدُ إِلَى", ["اليَوْمَ", "الوَلَدُ", "إِلَى"]),
+        ("मैं स्कूल में हूँ", ["मैं", "स्कूल", "में", "हूँ"]),
+        ("fox\x01 the\x7f dog\u200b is\ufeff now", ["fox\x01", "the\x7f", "dog\u200b", "is\ufeff", "now"]),
+        ("3 ☀️ here", ["3", "☀️", "here"]),
+    ],
+    ids=["accents", "Arabic", "Hindi", "unseen", "emoji"],
+)  # fmt: skip
+@pytest.mark.parametrize("lower_case", [True, False])
+def test_marks_and_unseen_characters_stay_with_their_words(
+    tmp_path, monkeypatch, text, words, lower_case
+):
+    # Of single characters, as for a language that a vocabulary hardly knows
+    characters = sorted({character for character in text if not character.isspace()})
+    pieces = "[PAD] [UNK] [CLS] [SEP] [MASK]".split()
+    pieces += characters + [f"##{character}" for character in characters]
+    write_lines(tmp_path / "vocab.txt", pieces)
+    write_json(tmp_path / "tokenizer_config.json", {"do_lower_case": lower_case})
+    tokenizer = AlbertTokenizer.from_pretrained(tmp_path)
+    vectors = np.eye(len(pieces), dtype=np.float32)
+    monkeypatch.setattr("albertkit.tasks.teacher._NUM_SIMILAR", 0)
+    edited = edits(TextEditor([text], tokenizer, vectors, 0), text)
+    assert len(edited) > 3
+    assert {word for text in edited for word in text.split()} == set(words)
+
+
 def test_the_nearest_vectors_are_similar(make_editor, monkeypatch):
     monkeypatch.setattr("albertkit.tasks.teacher._NUM_SIMILAR", 1)
     edited = edits(make_editor(["red", "blue", "green", "집"]), "blue")
@@ -688,6 +717,11 @@ def test_edited_copies_are_examples_without_labels(make_bert, start, table, tmp_
     task = find_task("classify", columns)
     data = read_data(task, table, None, 0.1, False, BadRows())
     copies = with_edited_copies(data, copying, start).unlabelled
+    # The student reads 64 tokens, no length is asked for, and each seed has the same copies.
+    other_seed = replace(copying, length=None, seed=5)
+    assert with_edited_copies(data, other_seed, start).unlabelled == copies
+    with_dev = with_edited_copies(replace(data, dev=[copies[7]]), copying, start)
+    assert [copy for copy in copies if copy.text != copies[7].text] == with_dev.unlabelled
     dev_texts = {example.text for example in data.dev}
     assert len(copies) == 600
     assert not dev_texts & {example.text for example in copies}

@@ -403,6 +403,8 @@ def check_task(
             f"{listing}"
         )
     findings += bad_rows.notes
+    if settings.edited_copies:
+        findings.append(task_data.notes[-1])
     if settings.teacher is not None:
         taught_examples = [*task_data.train, *task_data.unlabelled]
         try:

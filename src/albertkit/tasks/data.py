@@ -217,7 +217,7 @@ def _key_levels(task_kind: str, examples: Sequence[Any]) -> Iterator[list[set[Ke
         whole_keys.append(
             {("whole", *_unordered_key(map(_words_without_punctuation, texts)))} if texts else set()
         )
-    yield [_keys_of_texts_and_article(task_kind, example) for example in examples]
+    yield [keys_of_texts_and_article(task_kind, example) for example in examples]
     yield [
         {(text,) for text in part[:1]} | whole_key
         for part, whole_key in zip(parts, whole_keys, strict=True)
@@ -226,7 +226,7 @@ def _key_levels(task_kind: str, examples: Sequence[Any]) -> Iterator[list[set[Ke
     yield [set() for _ in examples]
 
 
-def _keys_of_texts_and_article(task_kind: str, example: Any) -> set[Key]:
+def keys_of_texts_and_article(task_kind: str, example: Any) -> set[Key]:
     """Return keys of an example, of which none may stand in another split: its texts, punctuation apart, and its article."""
     keys: set[Key] = {
         (text,)
@@ -447,12 +447,12 @@ def _read_unlabelled(
     for split, split_file in other_files.items():
         compared += task.examples(split_file, split=split, labelled=False, bad_rows=unreadable)
     held_out_keys = {
-        key for example in compared for key in _keys_of_texts_and_article(task.kind, example)
+        key for example in compared for key in keys_of_texts_and_article(task.kind, example)
     }
     remaining = [
         example
         for example in examples
-        if held_out_keys.isdisjoint(_keys_of_texts_and_article(task.kind, example))
+        if held_out_keys.isdisjoint(keys_of_texts_and_article(task.kind, example))
     ]
     # They hold every text of the file.
     _words_without_punctuation.cache_clear()

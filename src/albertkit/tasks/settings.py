@@ -212,5 +212,5 @@ class FinetuneSettings(EpochSettings):
             # weight 3 of 32 hid what the teacher said of the others: after 600 updates on pairs of
             # STS-B the correlation was 0.10, and 0.45 without the labels.
             weight = 1 - 0.5 * (1 - num_unlabelled / num_examples)
-            defaults["teacher_weight"] = (weight, f"{weight:.2g} (a half, less for few labels)")
+            defaults["teacher_weight"] = (weight, f"{weight:.3g} (a half, less for few labels)")
         return self.with_defaults(defaults)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import unicodedata
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
@@ -31,14 +32,14 @@ from albertkit.conversion.checkpoints import (
 from albertkit.conversion.classes import HEADS, named_or_guessed_head, read_model_tokenizer
 from albertkit.errors import CheckpointError, ConfigError, format_list
 from albertkit.files import folder_digest, read_typed
-from albertkit.model import AlbertForBeamQuestionAnswering
+from albertkit.model import AlbertForBeamQuestionAnswering, AlbertModel
 from albertkit.model.pretrained import PretrainedAlbert
 from albertkit.model_paths import local_folder
 from albertkit.tables import IGNORED
 from albertkit.tables.bad_rows import pluralize
 from albertkit.tables.layouts import OFFICIAL
-from albertkit.tasks.data import TaskData, apply_task_settings, plain_text
-from albertkit.tasks.models import load_encoder, run_batches
+from albertkit.tasks.data import TaskData, keys_of_texts_and_article, plain_text
+from albertkit.tasks.models import run_batches
 from albertkit.tasks.settings import FinetuneSettings
 from albertkit.tasks.tagging import find_tagged_words, word_index_of_token
 from albertkit.tasks.task import Task, label_indices
@@ -53,6 +54,7 @@ _MAX_LENGTH = 512  # tokens that a teacher of another tokenizer reads of a text
 _NUM_TRIED = 256  # training examples that outputs without names are tried on
 _CLEAR_DIFFERENCE = 1.5  # in those that are right, times the root of their number: 24 of 256
 _FAR = 2.0  # times the variance of the labels: the mean is nearer
+_EDIT_SEED = 0  # whatever the training's, so that all seeds have the same examples
 _NUM_SIMILAR = 10
 # The first words of their characters' names in Unicode
 _SCRIPTS_WITHOUT_SPACES = {"CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR"}
@@ -548,11 +550,12 @@ class TextEditor:
 
         self._generator = np.random.default_rng(seed)
         self._tokenizer = tokenizer
-        words: dict[int, str] = {}
+        spellings: dict[int, Counter[str]] = defaultdict(Counter)
         for text in texts:
             for word in self._split(text):
                 if word.token_id not in (None, tokenizer.unk_token_id):
-                    words.setdefault(word.token_id, word.token)
+                    spellings[word.token_id][word.token] += 1
+        words = {token_id: counts.most_common(1)[0][0] for token_id, counts in spellings.items()}
         self._words = list(words.values())
         vectors = token_vectors[list(words)]
         vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
@@ -570,18 +573,29 @@ class TextEditor:
         before = 0
         for token_id, (_, end) in zip(ids, spans, strict=True):
             characters = text[before:end]
-            token = characters.lstrip()
-            if not token:  # SentencePiece's ▁ alone: white space of the word after it
-                continue
-            space = characters[: len(characters) - len(token)]
+            if characters[-1:].strip() == "":
+                continue  # SentencePiece's ▁ alone: white space of the word after it
+            token = characters.split()[-1]
+            prefix = characters.removesuffix(token)
+            # Characters that no token stands for, such as accents, belong to the word before them.
+            unread = prefix.rstrip() if words else ""
+            space = prefix.removeprefix(unread)
+            if unread:
+                words[-1].continuation += unread
             is_word = any(map(str.isalnum, token))
-            follows_word = not space and bool(words) and words[-1].token_id is not None
-            script = unicodedata.name(token[0], "").split(" ")[0]
-            if is_word and follows_word and script not in _SCRIPTS_WITHOUT_SPACES:
+            continues = False
+            if words and not space:
+                script = unicodedata.name(token[0], "").split(" ")[0]
+                follows_word = is_word and words[-1].token_id is not None
+                is_mark = unicodedata.category(token[0]).startswith("M")
+                continues = is_mark or (follows_word and script not in _SCRIPTS_WITHOUT_SPACES)
+            if continues:
                 words[-1].continuation += token
             else:
                 words.append(EditedWord(space, token, token_id if is_word else None))
             before = end
+        if words:
+            words[-1].continuation += text[before:]
         return words
 
     def edit(self, text: str) -> str:
@@ -621,7 +635,7 @@ def with_edited_copies(data: TaskData, settings: FinetuneSettings, start: str | 
 
     Args:
         data: Of a task whose examples are texts or pairs of texts.
-        settings: Those of the training; their seed draws what is changed.
+        settings: Those of the training. What is changed is the same for all seeds.
         start: The model that is trained: words that its token vectors tell little apart replace
             each other.
     """
@@ -633,20 +647,33 @@ def with_edited_copies(data: TaskData, settings: FinetuneSettings, start: str | 
             f"edited copies are made of texts and pairs of texts, which `{data.task.name}` does not have",
             "leave --edited-copies out; texts without labels can be given with --unlabelled",
         )
-    model, tokenizer = load_encoder(start, apply_task_settings(data.task, settings))[:2]
-    vectors = model.get_input_embeddings().weight.detach().float().numpy()
+    folder = local_folder(start)
+    vectors = AlbertModel.from_pretrained(folder).get_input_embeddings().weight
     texts = [text for example in data.train for text in (example.text, example.pair) if text]
-    editor = TextEditor(texts, tokenizer, vectors, settings.seed)
-    copies = [
-        TextExample(
-            example.id,
-            editor.edit(example.text),
-            editor.edit(example.pair) if example.pair else example.pair,
-        )
-        for _ in range(settings.edited_copies)
-        for example in data.train
-    ]
-    note = f"edited copies: {len(copies):,}, {settings.edited_copies} of each training example"
+    editor = TextEditor(
+        texts, AlbertTokenizer.from_pretrained(folder), vectors.detach().float().numpy(), _EDIT_SEED
+    )
+    kind = data.task.kind
+    held_out_keys = {
+        key
+        for example in (*data.dev, *data.calibration)
+        for key in keys_of_texts_and_article(kind, example)
+    }
+    copies = []
+    for number in range(1, settings.edited_copies + 1):
+        for example in data.train:
+            copy = TextExample(
+                f"{example.id}-copy-{number}",
+                editor.edit(example.text),
+                editor.edit(example.pair) if example.pair else example.pair,
+            )
+            is_edited = (copy.text, copy.pair) != (example.text, example.pair)
+            if is_edited and held_out_keys.isdisjoint(keys_of_texts_and_article(kind, copy)):
+                copies.append(copy)
+    note = (
+        f"edited copies: {len(copies):,} of {pluralize(len(data.train), 'training example')}; "
+        f"{settings.edited_copies * len(data.train) - len(copies):,} more were unchanged or have a text of dev"
+    )
     return replace(data, unlabelled=[*data.unlabelled, *copies], notes=[*data.notes, note])
 
 

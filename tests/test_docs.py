@@ -146,7 +146,8 @@ def embeddings(folder, start):
 
 @pytest.fixture
 def from_a_bert(folder, start):
-    """A sentence encoder as ENCODER, and texts; each of them is paired with six others."""
+    """A model as GENERAL and as ENCODER, and texts; each is paired with six others, and its copies with each other."""
+    shutil.copytree(start, folder / "GENERAL")
     albertkit.SentenceEncoder.from_pretrained(start).save_pretrained(folder / "ENCODER")
     texts = dict.fromkeys(sentences(40, 4))
     (folder / "texts.txt").write_text("\n".join(texts), encoding="utf-8")
@@ -156,6 +157,9 @@ def from_a_bert(folder, start):
     assert len(pairs) == 6 * len(texts)
     assert all(first != second for first, second in pairs)
     assert {text for pair in pairs for text in pair} <= texts.keys()
+    _, *rows = (folder / "edited-pairs.tsv").read_text(encoding="utf-8").splitlines()
+    assert len(rows) == len(texts)
+    assert all(row.count("\t") == 1 for row in rows)
 
 
 @pytest.fixture

@@ -359,9 +359,9 @@ class AlignedTeacher(TransformersTeacher):
                 rows[number] = words[ids].mean(0)
         return tables._replace(words=rows)
 
-    def refuse_unreadable_tokens(self, counts: np.ndarray) -> None:
+    def refuse_unreadable_tokens(self, token_counts: np.ndarray) -> None:
         """See `TeacherEncoder.refuse_unreadable_tokens`."""
-        if counts[self.tokenizer.unk_id]:
+        if token_counts[self.tokenizer.unk_id]:
             raise self._unknown_tokens_error()
 
     def _text_and_spans_of_ids(self, ids: list[int]) -> tuple[str, list[tuple[int, int]]]:

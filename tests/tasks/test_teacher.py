@@ -23,7 +23,7 @@ from albertkit.tables.bad_rows import BadRows
 from albertkit.tables.columns import Columns
 from albertkit.tasks.check import check_task
 from albertkit.tasks.choices import ChoiceExample
-from albertkit.tasks.data import has_labelled_example, read_data, read_split
+from albertkit.tasks.data import TaskData, has_labelled_example, read_data, read_split
 from albertkit.tasks.distillation import DistillationLosses
 from albertkit.tasks.finetune import TaskEvaluator, finetune
 from albertkit.tasks.questions import AnnotatedAnswer, QuestionExample
@@ -37,7 +37,6 @@ from albertkit.tasks.teacher import (
     match_labels,
     open_reader,
     open_teacher,
-    with_edited_copies,
     with_teacher_logits,
     with_unlabelled,
 )
@@ -106,9 +105,10 @@ def make_bert(tmp_path_factory):
 
 def read_by(folder, task, examples, tokenizer, out, **changes):
     settings = replace(SETTINGS, teacher=folder, **changes)
-    return open_teacher(settings, task, examples, tokenizer, ALONE.device).with_own_logits_of(
-        examples, out, ALONE
-    )
+    start = out.parent / f"student-{tokenizer.fingerprint[:8]}"
+    tokenizer.save_pretrained(start)
+    teacher, _ = open_teacher(settings, task, TaskData(task, examples, [], [], []), start, ALONE)
+    return teacher.with_own_logits_of(examples, out, ALONE)
 
 
 def transformers_logits(folder, *texts, **options):
@@ -653,8 +653,14 @@ def edits(editor, text):
             "에서에서",
         ),
         (["我们", "red"], {"们我", "们", "我", "red们"}, "  "),
+        (["我red", "blue"], {"red我", "我", "red", "blue"}, "  "),
+        (
+            ["red's 3.5 red-green", "blue"],
+            {"blue's 3.5 red-green", "3.5 red-green", "red's 3.5", "3.5 red's red-green"},
+            "'s 's",
+        ),
     ],
-    ids=["English", "parts", "Korean", "no spaces"],
+    ids=["English", "parts", "Korean", "no spaces", "two scripts", "signs"],
 )
 def test_words_are_edited_where_they_stand(make_editor, texts, expected, left_out):
     edited = edits(make_editor(texts), texts[0])
@@ -716,14 +722,17 @@ def test_edited_copies_are_examples_without_labels(make_bert, start, table, tmp_
     arguments = ("classify", start, table)
     task = find_task("classify", columns)
     data = read_data(task, table, None, 0.1, False, BadRows())
-    copies = with_edited_copies(data, copying, start).unlabelled
+
+    def copies_of(data, settings):
+        return open_teacher(settings, data.task, data, start, ALONE)[1].unlabelled
+
+    copies = copies_of(data, copying)
     # The student reads 64 tokens, no length is asked for, and each seed has the same copies.
-    other_seed = replace(copying, length=None, seed=5)
-    assert with_edited_copies(data, other_seed, start).unlabelled == copies
-    with_dev = with_edited_copies(replace(data, dev=[copies[7]]), copying, start)
-    assert [copy for copy in copies if copy.text != copies[7].text] == with_dev.unlabelled
+    assert copies_of(data, replace(copying, length=None, seed=5)) == copies
+    with_dev = copies_of(replace(data, dev=[copies[7]]), copying)
+    assert [copy for copy in copies if copy.text != copies[7].text] == with_dev
     dev_texts = {example.text for example in data.dev}
-    assert len(copies) == 600
+    assert 590 < len(copies) == len({example.text for example in copies})
     assert not dev_texts & {example.text for example in copies}
     file = tmp_path / "copies.tsv"
     write_lines(file, ["sentence", *(example.text for example in copies)])
@@ -734,7 +743,7 @@ def test_edited_copies_are_examples_without_labels(make_bert, start, table, tmp_
     ]
     assert weights[0] == weights[1]
     report = check_task(*arguments, copying, columns=columns)
-    assert report.splits["unlabelled"].examples == 600
+    assert report.splits["unlabelled"].examples == len(copies)
     assert (
         slug_of(finetune, *arguments, tmp_path / "no", replace(copying, teacher=None))
         == "bad-value"
@@ -744,10 +753,9 @@ def test_edited_copies_are_examples_without_labels(make_bert, start, table, tmp_
 def test_tags_have_no_edited_copies(start, tmp_path, slug_of):
     write_lines(tmp_path / "train.conll", ["EU B-ORG", "rejects O", "", "Peter B-PER"] * 12)
     settings = replace(SETTINGS, teacher=start, edited_copies=1)
-    assert (
-        slug_of(check_task, "ner", start, tmp_path / "train.conll", settings)
-        == "conflicting-options"
-    )
+    arguments = ("ner", start, tmp_path / "train.conll")
+    assert slug_of(finetune, *arguments, tmp_path / "run", settings) == "conflicting-options"
+    assert "edited copies are made of texts" in check_task(*arguments, settings).findings[0]
 
 
 def test_a_run_learns_from_a_bert_and_resumes_to_the_same_bits(

@@ -42,8 +42,9 @@ from albertkit.tasks.models import check_order
 from albertkit.tasks.registry import find_task
 from albertkit.tasks.settings import FinetuneSettings
 from albertkit.tasks.task import Task, format_counts, sorted_labels
-from albertkit.tasks.teacher import open_teacher, with_edited_copies
+from albertkit.tasks.teacher import open_teacher
 from albertkit.tokenizer import AlbertTokenizer
+from albertkit.training.processes import World
 
 Splits = Mapping[str, Sequence[Any]]
 
@@ -374,7 +375,15 @@ def check_task(
     folder = local_folder(model)
     source = task if isinstance(task, Task) else find_task(task, columns)
     task_data = read_data_from_anywhere(source, data, dev, settings, False, bad_rows, unlabelled)
-    task_data = with_edited_copies(task_data, settings, model)
+    teacher_findings: list[str] = []
+    if settings.teacher is not None:
+        try:
+            fitted = apply_task_settings(task_data.task, settings)
+            world = World(0, 1, torch.device("cpu"))
+            teacher, task_data = open_teacher(settings, fitted, task_data, model, world)
+            teacher_findings = teacher.notes
+        except AlbertKitError as error:
+            teacher_findings = [f"finetune will stop: {error.message}"]
     config = AlbertConfig.from_pretrained(folder)
     resolved, _ = settings.resolve(
         task_data.task.name,
@@ -403,21 +412,7 @@ def check_task(
             f"{listing}"
         )
     findings += bad_rows.notes
-    if settings.edited_copies:
-        findings.append(task_data.notes[-1])
-    if settings.teacher is not None:
-        taught_examples = [*task_data.train, *task_data.unlabelled]
-        try:
-            teacher = open_teacher(
-                settings,
-                fitted,
-                taught_examples,
-                tokenizer,
-                torch.device("cpu"),
-            )
-            findings += teacher.notes
-        except AlbertKitError as error:
-            findings.append(f"finetune will stop: {error.message}")
+    findings += teacher_findings
     return replace(report, findings=(*findings, *report.findings))
 
 

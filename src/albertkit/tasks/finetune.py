@@ -58,7 +58,6 @@ from albertkit.tasks.task import Prediction, PredictionRecords, Task
 from albertkit.tasks.teacher import (
     TaskTeacher,
     open_teacher,
-    with_edited_copies,
     with_teacher_logits,
     with_unlabelled,
 )
@@ -297,13 +296,12 @@ def finetune(options: FinetuneOptions) -> FinetuneResult:
         )
         teacher = None
         if settings.teacher is not None:
-            tokenizer = AlbertTokenizer.from_pretrained(local_folder(options.model))
             fitted = apply_task_settings(data.task, settings)
-            data = with_edited_copies(data, settings, options.model)
-            examples = [*data.train, *data.unlabelled]
-            teacher = open_teacher(settings, fitted, examples, tokenizer, run.world.device)
+            teacher, data = open_teacher(settings, fitted, data, options.model, run.world)
             # Once for all seeds and retries
-            teacher = teacher.with_own_logits_of(examples, run.folder / "teacher", run.world)
+            teacher = teacher.with_own_logits_of(
+                [*data.train, *data.unlabelled], run.folder / "teacher", run.world
+            )
         return run.of_seeds(lambda seed_run: _finetune_once(seed_run, data, options.model, teacher))
 
 

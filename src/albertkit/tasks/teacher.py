@@ -35,6 +35,7 @@ from albertkit.files import folder_digest, read_typed
 from albertkit.model import AlbertForBeamQuestionAnswering, AlbertModel
 from albertkit.model.pretrained import PretrainedAlbert
 from albertkit.model_paths import local_folder
+from albertkit.output.progress import ProgressBar
 from albertkit.tables import IGNORED
 from albertkit.tables.bad_rows import pluralize
 from albertkit.tables.layouts import OFFICIAL
@@ -58,6 +59,7 @@ _EDIT_SEED = 0  # whatever the training's, so that all seeds have the same examp
 _NUM_SIMILAR = 10
 # The first words of their characters' names in Unicode
 _SCRIPTS_WITHOUT_SPACES = {"CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR"}
+_INNER_SIGNS = "'’-.,"  # between letters or digits without spaces: don't, well-known, 3.5
 _EDITED_SHARES = (0.05, 0.1, 0.2, 0.3)  # of a text's words
 _HINT = "name a model that was fine-tuned on the same task, with the same labels"
 _SAME_TOKENIZER = (
@@ -138,18 +140,20 @@ class TaskTeacher:
 def open_teacher(
     settings: FinetuneSettings,
     task: Task,
-    examples: Sequence[Any],
-    tokenizer: AlbertTokenizer,
-    device: torch.device,
-) -> TaskTeacher:
-    """Open the teacher of the settings, and make sure that its outputs mean what the labels do.
+    data: TaskData,
+    start: str | Path,
+    world: World,
+) -> tuple[TaskTeacher, TaskData]:
+    """Open the teacher of the settings and make sure that its outputs mean what the labels do.
+
+    The data that are returned have the edited copies, whose only labels are the teacher's.
 
     Args:
         settings: They name the teacher.
         task: Fitted to the training examples.
-        examples: All that are learned from, those with labels first.
-        tokenizer: The student's.
-        device: Where the teacher computes.
+        data: Labelled and unlabelled examples.
+        start: The student: a model's folder.
+        world: Its device is where the teacher computes.
 
     Raises:
         CheckpointError: wrong-model, doubtful. ConfigError: bad-value, conflicting-options.
@@ -162,9 +166,15 @@ def open_teacher(
             f"a teacher cannot teach {task.model_class.__name__}",
             "use the head with start and end logits: --qa-head spans",
         )
+    if settings.edited_copies and not isinstance(data.train[0], TextExample):
+        raise ConfigError(
+            "conflicting-options",
+            f"edited copies are made of texts and pairs of texts, which `{task.name}` does not have",
+            "leave --edited-copies out; texts without labels can be given with --unlabelled",
+        )
     source = settings.teacher
     path = local_folder(source)
-    reader = open_reader(source, path, task, settings, device)
+    reader = open_reader(source, path, task, settings, world.device)
     problem_type = task.head().get("problem_type")
     if reader.problem_type and problem_type and reader.problem_type != problem_type:
         raise CheckpointError(
@@ -175,7 +185,10 @@ def open_teacher(
     notes: list[str] = []
     order, are_named = match_labels(task, reader.labels, source, notes)
     if not are_named or task.kind == "regression":
-        check_outputs_fit_labels(task, examples, reader, source)
+        check_outputs_fit_labels(task, data.train, reader, source)
+    tokenizer = AlbertTokenizer.from_pretrained(local_folder(start))
+    if settings.edited_copies:
+        data = with_edited_copies(data, settings.edited_copies, start, tokenizer, world, notes)
     teacher = TaskTeacher(source, folder_digest(path), order=order, notes=notes)
     if isinstance(reader, EncoderReader) and reader.tokenizer.fingerprint == tokenizer.fingerprint:
         classifier = getattr(reader.model, "classifier", None)
@@ -183,7 +196,7 @@ def open_teacher(
             # Once, in place of the outputs of every batch
             parameter.data = parameter.data[order]
         notes.append(f"teacher: `{source}` runs beside the student, on its tokens")
-        return replace(teacher, model=reader.model)
+        return replace(teacher, model=reader.model), data
     if task.kind == "answers" or settings.teacher_hidden:
         reason = (
             "answers start and end at tokens"
@@ -200,10 +213,11 @@ def open_teacher(
     notes.append(
         f"teacher: `{source}` reads the texts by its own tokenizer, {reader.length} tokens at most"
     )
+    examples = [*data.train, *data.unlabelled]
     if num_cut := reader.num_truncated(examples):
         num_examples = pluralize(len(examples), "example")
         notes.append(f"teacher: {num_cut:,} of {num_examples} are longer, and it reads their start")
-    return replace(teacher, reader=reader)
+    return replace(teacher, reader=reader), data
 
 
 def open_reader(
@@ -528,6 +542,10 @@ class EditedWord:
     token_id: int | None  # None where it is no word
     continuation: str = ""  # the tokens that follow it in the same word
 
+    def is_sign_after(self, word: EditedWord) -> bool:
+        """Return whether this is a sign that parts a word, and follows one directly."""
+        return self.token in _INNER_SIGNS and not self.space and word.token_id is not None
+
 
 class TextEditor:
     """Changes words of texts: a similar one in their place, left out, twice, or after the next one.
@@ -585,10 +603,19 @@ class TextEditor:
             is_word = any(map(str.isalnum, token))
             continues = False
             if words and not space:
-                script = unicodedata.name(token[0], "").split(" ")[0]
-                follows_word = is_word and words[-1].token_id is not None
+                is_parted = is_word and len(words) > 1 and words[-1].is_sign_after(words[-2])
+                word = words[-2] if is_parted else words[-1]
+                follows_word = is_word and word.token_id is not None
                 is_mark = unicodedata.category(token[0]).startswith("M")
-                continues = is_mark or (follows_word and script not in _SCRIPTS_WITHOUT_SPACES)
+                scripts = {
+                    unicodedata.name(part[0], "").split(" ")[0] for part in (word.token, token)
+                }
+                continues = is_mark or (
+                    follows_word and scripts.isdisjoint(_SCRIPTS_WITHOUT_SPACES)
+                )
+                if continues and is_parted:
+                    sign = words.pop()
+                    word.continuation += sign.token + sign.continuation
             if continues:
                 words[-1].continuation += token
             else:
@@ -630,51 +657,59 @@ class TextEditor:
         return edited or text
 
 
-def with_edited_copies(data: TaskData, settings: FinetuneSettings, start: str | Path) -> TaskData:
-    """Return data with `settings.edited_copies` of every training example among those without labels.
+def with_edited_copies(
+    data: TaskData,
+    num_copies: int,
+    start: str | Path,
+    tokenizer: AlbertTokenizer,
+    world: World,
+    notes: list[str],
+) -> TaskData:
+    """Return data with `num_copies` of every training example among those without labels.
+
+    Copies that equal the example or another copy, and those with a text of dev, are left out.
 
     Args:
         data: Of a task whose examples are texts or pairs of texts.
-        settings: Those of the training. What is changed is the same for all seeds.
+        num_copies: At most, of each example.
         start: The model that is trained: words that its token vectors tell little apart replace
             each other.
+        tokenizer: That of `start`.
+        world: Its main process shows how far it is.
+        notes: Take a line with the counts.
     """
-    if not settings.edited_copies:
-        return data
-    if not isinstance(data.train[0], TextExample):
-        raise ConfigError(
-            "conflicting-options",
-            f"edited copies are made of texts and pairs of texts, which `{data.task.name}` does not have",
-            "leave --edited-copies out; texts without labels can be given with --unlabelled",
-        )
-    folder = local_folder(start)
-    vectors = AlbertModel.from_pretrained(folder).get_input_embeddings().weight
+    weight = AlbertModel.from_pretrained(local_folder(start)).get_input_embeddings().weight
     texts = [text for example in data.train for text in (example.text, example.pair) if text]
-    editor = TextEditor(
-        texts, AlbertTokenizer.from_pretrained(folder), vectors.detach().float().numpy(), _EDIT_SEED
-    )
+    editor = TextEditor(texts, tokenizer, weight.detach().float().numpy(), _EDIT_SEED)
     kind = data.task.kind
     held_out_keys = {
         key
         for example in (*data.dev, *data.calibration)
         for key in keys_of_texts_and_article(kind, example)
     }
-    copies = []
-    for number in range(1, settings.edited_copies + 1):
-        for example in data.train:
-            copy = TextExample(
-                f"{example.id}-copy-{number}",
-                editor.edit(example.text),
-                editor.edit(example.pair) if example.pair else example.pair,
-            )
-            is_edited = (copy.text, copy.pair) != (example.text, example.pair)
-            if is_edited and held_out_keys.isdisjoint(keys_of_texts_and_article(kind, copy)):
-                copies.append(copy)
-    note = (
+    known_texts = {(example.text, example.pair) for example in data.train}
+    copies: list[TextExample] = []
+    total = num_copies * len(data.train)
+    with ProgressBar("editing copies", total, "copies", world.is_main) as progress:
+        for number in range(1, num_copies + 1):
+            for example in data.train:
+                copy = TextExample(
+                    f"{example.id}-copy-{number}",
+                    editor.edit(example.text),
+                    editor.edit(example.pair) if example.pair else example.pair,
+                )
+                texts_of_copy = (copy.text, copy.pair)
+                if texts_of_copy not in known_texts and held_out_keys.isdisjoint(
+                    keys_of_texts_and_article(kind, copy)
+                ):
+                    copies.append(copy)
+                known_texts.add(texts_of_copy)
+                progress.update(progress.completed + 1)
+    notes.append(
         f"edited copies: {len(copies):,} of {pluralize(len(data.train), 'training example')}; "
-        f"{settings.edited_copies * len(data.train) - len(copies):,} more were unchanged or have a text of dev"
+        f"{total - len(copies):,} more equal another text or have one of dev"
     )
-    return replace(data, unlabelled=[*data.unlabelled, *copies], notes=[*data.notes, note])
+    return replace(data, unlabelled=[*data.unlabelled, *copies])
 
 
 def with_unlabelled(features: Features, unlabelled: Features) -> Features:

@@ -652,8 +652,8 @@ def edits(editor, text):
             {"집에서 red", "red", "red 학교에서", "학교에서 학교에서 red"},
             "에서에서",
         ),
-        (["我们", "red"], {"们我", "们", "我", "red们"}, "  "),
-        (["我red", "blue"], {"red我", "我", "red", "blue"}, "  "),
+        (["我们", "red"], {"们我", "们", "我", "red们", "我我们"}, "  "),
+        (["我red", "blue"], {"red我", "我", "red", "我我red"}, "  "),
         (
             ["red's 3.5 red-green", "blue"],
             {"blue's 3.5 red-green", "3.5 red-green", "red's 3.5", "3.5 red's red-green"},

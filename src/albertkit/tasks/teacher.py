@@ -59,6 +59,9 @@ _EDIT_SEED = 0  # whatever the training's, so that all seeds have the same examp
 _NUM_SIMILAR = 10
 # The first words of their characters' names in Unicode
 _SCRIPTS_WITHOUT_SPACES = {"CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR"}
+# Of a changed word; one without similar words or without a next word is doubled
+_KINDS_OF_EDITS = ("replaced", "left out", "swapped", "doubled")
+_SHARES_OF_KINDS = (0.55, 0.2, 0.15, 0.1)
 _INNER_SIGNS = "'’-.,"  # between letters or digits without spaces: don't, well-known, 3.5
 _EDITED_SHARES = (0.05, 0.1, 0.2, 0.3)  # of a text's words
 _HINT = "name a model that was fine-tuned on the same task, with the same labels"
@@ -533,6 +536,11 @@ def _missing_logits(examples: Sequence[Any], num_labels: int) -> np.ndarray:
     )
 
 
+def _is_spaced(token: str) -> bool:
+    """Return whether the script of a token has spaces between words."""
+    return unicodedata.name(token[0], "").split(" ")[0] not in _SCRIPTS_WITHOUT_SPACES
+
+
 @dataclass
 class EditedWord:
     """A word, or what stands between words."""
@@ -607,12 +615,8 @@ class TextEditor:
                 word = words[-2] if is_parted else words[-1]
                 follows_word = is_word and word.token_id is not None
                 is_mark = unicodedata.category(token[0]).startswith("M")
-                scripts = {
-                    unicodedata.name(part[0], "").split(" ")[0] for part in (word.token, token)
-                }
-                continues = is_mark or (
-                    follows_word and scripts.isdisjoint(_SCRIPTS_WITHOUT_SPACES)
-                )
+                is_spaced = _is_spaced(word.token) and _is_spaced(token)
+                continues = is_mark or (follows_word and is_spaced)
                 if continues and is_parted:
                     sign = words.pop()
                     word.continuation += sign.token + sign.continuation
@@ -639,20 +643,21 @@ class TextEditor:
         is_changed[self._generator.integers(len(words))] = True
         for index in np.array(words)[is_changed]:
             word = parts[index]
-            kind = self._generator.random()
+            kind = self._generator.choice(_KINDS_OF_EDITS, p=_SHARES_OF_KINDS)
             is_before_word = index + 1 < len(parts) and parts[index + 1].token_id is not None
             similar = self._similar.get(word.token_id)
-            if kind < 0.55 and similar is not None:
+            if kind == "replaced" and similar is not None:
                 word.token = self._words[self._generator.choice(similar)]
-            elif kind < 0.75:
+            elif kind == "left out":
                 parts[index] = EditedWord("", "", None)
-            elif kind < 0.9 and is_before_word:
+            elif kind == "swapped" and is_before_word:
                 # White space stays in its place
                 next_word = parts[index + 1]
                 parts[index] = replace(next_word, space=word.space)
                 parts[index + 1] = replace(word, space=next_word.space)
             else:
-                word.continuation += f" {word.token}{word.continuation}"
+                space = " " if _is_spaced(word.token) else ""
+                word.continuation += f"{space}{word.token}{word.continuation}"
         edited = "".join(part.space + part.token + part.continuation for part in parts).strip()
         return edited or text
 

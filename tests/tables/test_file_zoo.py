@@ -39,6 +39,7 @@ from albertkit.tasks.data import read_data
 from albertkit.tasks.predictions import read_json_document
 from albertkit.tasks.registry import find_task
 from albertkit.tokenizer import train_tokenizer
+from albertkit.tokenizer.options import ReadingOptions
 from albertkit.tokenizer.texts import read_lines
 from albertkit.vocabulary.train import read_text_lines
 
@@ -502,7 +503,7 @@ STRUCTURED = {
 def test_structured_files_are_no_running_text(name, packing, tmp_path):
     readers = [
         lambda file: list(read_documents([file])),
-        lambda file: list(read_text_lines([file], None, "text", "strict")),
+        lambda file: list(read_text_lines([file], ReadingOptions())),
         lambda file: read_texts(file, Columns(), 1, BadRows()),
         lambda file: train_tokenizer([file], tmp_path / "out", vocab_size=100),
     ]

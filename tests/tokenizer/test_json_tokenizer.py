@@ -14,7 +14,7 @@ from albertkit.tokenizer import AlbertTokenizer, JsonTokenizer
 from albertkit.tokenizer.readings import HARD_SENTENCES
 
 NAMES = ("[CLS]", "[SEP]", "[MASK]", "<pad>", "<unk>")
-HARD = [text for _, text in HARD_SENTENCES]
+HARD = list(HARD_SENTENCES)
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ from albertkit.tokenizer import (
 from albertkit.tokenizer.readings import HARD_SENTENCES
 from albertkit.tokenizer.wordpiece import BertRules, bert_rules, read_vocabulary
 
-HARD = [text for _, text in HARD_SENTENCES]
+HARD = list(HARD_SENTENCES)
 # As the files of public folders have them; see `albertkit.tokenizer.folder_files`.
 SETTINGS = {
     "google": None,  # Google's archives have no such file

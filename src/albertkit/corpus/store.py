@@ -321,6 +321,12 @@ def document_hash(seed: int, numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return mix(start + (numbers + np.uint64(1)) * step)
 
 
+def is_held_out(share: float, seed: int, first: int, last: int) -> NDArray[np.bool_]:
+    """Return which of the documents or records from number `first` to `last` are for evaluation, by hash of (seed, number)."""
+    hashes = document_hash(seed, np.arange(first, last, dtype=np.uint64))
+    return (hashes >> np.uint64(11)).astype(np.float64) < share * 2.0**53
+
+
 class TokenStore:
     """A store opened for reading; use `TokenStore.open`.
 
@@ -532,12 +538,8 @@ class TokenStore:
         Returns:
             For each shard, bool [documents].
         """
-        threshold = min(max(share, 0.0), 1.0) * 2.0**53
-        masks = []
-        for first, last in zip(self._first_document[:-1], self._first_document[1:], strict=True):
-            hashes = document_hash(seed, np.arange(first, last, dtype=np.uint64))
-            masks.append((hashes >> np.uint64(11)).astype(np.float64) < threshold)
-        return masks
+        bounds = pairwise(self._first_document)
+        return [is_held_out(share, seed, first, last) for first, last in bounds]
 
     def locate(self, number: int) -> tuple[int, int]:
         """Return the shard of a document and its index there, by its number in the store (negative: from the end)."""

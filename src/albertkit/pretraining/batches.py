@@ -13,6 +13,7 @@ import torch
 
 from albertkit.batches.features import check_same_stream
 from albertkit.batches.packed import PackedBatch
+from albertkit.corpus import TokenStore
 from albertkit.errors import ConfigError, DataError
 from albertkit.jit import compiled
 from albertkit.pretraining.examples import (
@@ -20,9 +21,7 @@ from albertkit.pretraining.examples import (
     SINGLE,
     EpochPlan,
     ExampleSettings,
-    Store,
     foreign_id_error,
-    lengths_of_examples,
     plan_epoch,
     shards_of_blocks,
     without_memmap,
@@ -94,7 +93,7 @@ class Assembled:
 class Assembler:
     """Makes packed batches of examples of one store, masked with a seed."""
 
-    def __init__(self, store: Store, masks: MaskSettings, seed: int) -> None:
+    def __init__(self, store: TokenStore, masks: MaskSettings, seed: int) -> None:
         tokenizer = store.tokenizer()
         self.masks = masks
         self.seed = seed
@@ -123,7 +122,7 @@ class Assembler:
         log_capacity: int,
     ) -> Assembled:
         examples = plan.examples[indices]
-        lengths = lengths_of_examples(examples, plan.num_specials)
+        lengths = plan.lengths(indices)
         offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
         input_ids, token_type_ids, position_ids = (
             np.empty(offsets[-1], np.int64) for _ in range(3)
@@ -427,7 +426,7 @@ class BatchStream(EpochStream):
 
     def __init__(
         self,
-        store: Store,
+        store: TokenStore,
         included: Sequence[np.ndarray],
         examples: ExampleSettings | None = None,
         masks: MaskSettings | None = None,
@@ -473,7 +472,7 @@ class EvaluationStream:
 
     def __init__(
         self,
-        store: Store,
+        store: TokenStore,
         held_out: Sequence[np.ndarray],
         examples: ExampleSettings | None = None,
         masks: MaskSettings | None = None,

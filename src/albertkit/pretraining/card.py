@@ -69,18 +69,20 @@ class Measure:
         return format_loss(number) if self.key.endswith("_loss") else format_percent(number)
 
 
-# (task, name, key and name of the loss's baseline, key and name of the accuracy's baseline)
-_TASKS = (
+# (task, kind, name for people, key and name of the baseline)
+_MEASURES = (
+    ("masked_lm", "loss", "Masked-LM loss", "unigram_loss", "unigram"),
     (
         "masked_lm",
-        "Masked-LM",
-        "unigram_loss",
-        "unigram",
+        "accuracy",
+        "Masked-LM accuracy",
         "most_frequent_accuracy",
         "most frequent token",
     ),
-    ("sentence_order", "Sentence-order", "", "coin toss", "", "coin toss"),
+    ("sentence_order", "loss", "Sentence-order loss", "coin_loss", "coin toss"),
+    ("sentence_order", "accuracy", "Sentence-order accuracy", "coin_accuracy", "coin toss"),
 )
+_COIN = {"coin_loss": math.log(2), "coin_accuracy": 0.5}
 
 
 def list_measures(
@@ -91,34 +93,21 @@ def list_measures(
     `results` and `baselines` are named as in `Evaluation`; any may be absent. Accuracies get their
     95 % interval where the counts of predictions are known. A coin's baselines are known anyway.
     """
-    baselines = baselines or {}
+    baselines = {**_COIN, **(baselines or {})}
     rows = []
-    for task, name, loss_key, loss_name, accuracy_key, accuracy_name in _TASKS:
-        coin = task == "sentence_order"
-        loss, accuracy = (
-            number_or_nan(results.get(f"{task}_{kind}")) for kind in ("loss", "accuracy")
-        )
-        if math.isfinite(loss):
-            baseline = math.log(2) if coin else number_or_nan(baselines.get(loss_key))
-            rows.append(Measure(f"{task}_loss", f"{name} loss", loss, baseline, loss_name))
-        if math.isfinite(accuracy):
-            baseline = 0.5 if coin else number_or_nan(baselines.get(accuracy_key))
-            interval = None
-            if total := results.get(f"{task}_count"):
-                correct = results.get(f"{task}_correct")
-                if correct is None:
-                    correct = round(accuracy * total)
-                interval = wilson_interval(int(correct), int(total))
-            rows.append(
-                Measure(
-                    f"{task}_accuracy",
-                    f"{name} accuracy",
-                    accuracy,
-                    baseline,
-                    accuracy_name,
-                    interval,
-                )
-            )
+    for task, kind, name, baseline_key, baseline_name in _MEASURES:
+        number = number_or_nan(results.get(f"{task}_{kind}"))
+        if not math.isfinite(number):
+            continue
+        interval = None
+        total = results.get(f"{task}_count")
+        if kind == "accuracy" and total:
+            correct = results.get(f"{task}_correct")
+            if correct is None:
+                correct = round(number * total)
+            interval = wilson_interval(int(correct), int(total))
+        baseline = number_or_nan(baselines.get(baseline_key))
+        rows.append(Measure(f"{task}_{kind}", name, number, baseline, baseline_name, interval))
     return rows
 
 

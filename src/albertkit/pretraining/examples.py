@@ -25,11 +25,12 @@ document is in exactly one example of an epoch.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, NamedTuple, Protocol
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 
-from albertkit.errors import ConfigError, DataError, suggest_name
+from albertkit.corpus import TokenStore
+from albertkit.errors import DataError
 from albertkit.jit import compiled
 from albertkit.pretraining.randomness import (
     BLOCKS,
@@ -78,6 +79,17 @@ PENDING = np.dtype(
         ("document", "<i8"),
     ]
 )
+
+
+class Shard(NamedTuple):
+    """A shard as the compiled loops read it."""
+
+    number: int
+    sentences: np.ndarray  # uint32 [sentences + 1], offsets into the tokens
+    documents: np.ndarray  # uint32 [documents + 1], offsets into the sentences
+    included: np.ndarray  # bool [documents]
+    first_document: int  # documents in the shards before
+    first_rank: int  # included documents in the planned shards before
 
 
 class Rule(NamedTuple):
@@ -239,12 +251,7 @@ def _plan_windows(
 
 @compiled
 def plan_shard_and_count(
-    sentence_offsets: np.ndarray,  # uint32 [sentences + 1], into the tokens
-    document_offsets: np.ndarray,  # uint32 [documents + 1], into the sentences
-    included: np.ndarray,  # bool [documents]
-    first_number: int,  # documents in the shards before
-    first_rank: int,  # included ones among them
-    shard: int,
+    shard: Shard,
     key: np.uint64,  # of the epoch's segments
     rule: Rule,
     examples: np.ndarray,  # [N] of EXAMPLE, to fill
@@ -254,20 +261,21 @@ def plan_shard_and_count(
 
     Empty `examples` and `pending` only count.
     """
+    sentence_offsets = shard.sentences
     filled = 0
     waiting = 0
     skipped = 0
-    rank = first_rank - 1
-    for number in range(len(document_offsets) - 1):
-        if not included[number]:
+    rank = shard.first_rank - 1
+    for number in range(len(shard.documents) - 1):
+        if not shard.included[number]:
             continue
         rank += 1
-        first = np.int64(document_offsets[number])
-        last = np.int64(document_offsets[number + 1])
+        first = np.int64(shard.documents[number])
+        last = np.int64(shard.documents[number + 1])
         if rule.pure and last - first < 2:
             skipped += 1
             continue
-        draws = subkey(key, first_number + number)
+        draws = subkey(key, shard.first_document + number)
         target = rule.max_tokens
         if random_uniform(draws, 0) < rule.short_seq_prob:
             target = 2 + random_below(draws, 1, rule.max_tokens - 1)
@@ -276,7 +284,7 @@ def plan_shard_and_count(
                 sentence_offsets,
                 first,
                 last,
-                shard,
+                shard.number,
                 target,
                 rule,
                 draws,
@@ -308,7 +316,7 @@ def plan_shard_and_count(
                 example.kind = kind
                 example.short_target = target < rule.max_tokens
                 example.unused = 0
-                example.a_shard = example.b_shard = shard
+                example.a_shard = example.b_shard = shard.number
                 if kind == RANDOM:
                     example.a_start = start
                     wait = pending[waiting]
@@ -348,27 +356,25 @@ def plan_shard_and_count(
 
 @compiled
 def read_random_segments(
-    sentence_offsets: np.ndarray,  # uint32 [sentences + 1], into the tokens
-    document_offsets: np.ndarray,  # uint32 [documents + 1], into the sentences
+    shard: Shard,
     included: np.ndarray,  # int64, numbers of the included documents in this shard
-    first_rank: int,  # included documents in the shards before
-    shard: int,
     max_tokens: int,  # that fit in an example, specials excluded
     examples: np.ndarray,  # [N] of EXAMPLE
     pending: np.ndarray,  # [R] of PENDING
 ) -> None:
     """Find B of the pending examples whose document lies in this shard: from a random sentence on, to the target."""
+    sentence_offsets = shard.sentences
     for i in range(len(pending)):
         wait = pending[i]
-        local = wait.document - first_rank
+        local = wait.document - shard.first_rank
         if local < 0 or local >= len(included):
             continue
-        first = np.int64(document_offsets[included[local]])
-        last = np.int64(document_offsets[included[local] + 1])
+        first = np.int64(shard.documents[included[local]])
+        last = np.int64(shard.documents[included[local] + 1])
         first += random_below(wait.key, 10, last - first)
         end = _chunk_end(sentence_offsets, first, last, wait.b_target, False)
         example = examples[wait.example]
-        example.b_shard = shard
+        example.b_shard = shard.number
         b_start = np.int64(sentence_offsets[first])
         b_length = np.int64(sentence_offsets[end]) - np.int64(sentence_offsets[first])
         _write_example(
@@ -393,22 +399,6 @@ LABELS = np.array([0, 1, 1, -100], np.int64)  # the sentence-order label of each
 # process, in blocks 575 MB and 7.4 s.
 BLOCK_SEQUENCES = 1 << 24
 
-PAIR_TASKS = ("sop", "nsp", "none")
-SOP_PAIRS = ("pure", "google")
-
-
-class Store(Protocol):
-    """The parts of a `TokenStore` that are read."""
-
-    num_shards: int
-    vocab_size: int
-    tokens: Sequence[np.ndarray]
-    sentence_offsets: Sequence[np.ndarray]
-    document_offsets: Sequence[np.ndarray]
-
-    def tokenizer(self) -> Any:
-        """Return the `AlbertTokenizer` that the ids belong to."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class ExampleSettings:
@@ -425,17 +415,10 @@ class ExampleSettings:
 
     max_length: Annotated[int, Range(5, 65535)] = 512
     short_seq_prob: Annotated[float, Range(0, 1)] = 0.1
-    pair_task: str = "sop"
-    sop_pairs: str = "pure"
+    pair_task: Literal["sop", "nsp", "none"] = "sop"
+    sop_pairs: Literal["pure", "google"] = "pure"
 
     def __post_init__(self) -> None:
-        for name, allowed in (("pair_task", PAIR_TASKS), ("sop_pairs", SOP_PAIRS)):
-            if getattr(self, name) not in allowed:
-                raise ConfigError(
-                    "bad-value",
-                    f"{name} is {getattr(self, name)!r}",
-                    suggest_name(str(getattr(self, name)), allowed),
-                )
         check_fields(self)
 
     @property
@@ -469,7 +452,8 @@ class EpochPlan:
 
     def lengths(self, indices: np.ndarray | slice = slice(None)) -> np.ndarray:
         """Return the lengths of examples (default: all) in tokens, specials included: int64 [N]."""
-        return lengths_of_examples(self.examples[indices], self.num_specials)
+        examples = self.examples[indices]
+        return examples["a_length"].astype(np.int64) + examples["b_length"] + self.num_specials
 
 
 def count_covered_tokens(examples: np.ndarray) -> int:
@@ -490,13 +474,8 @@ def count_covered_tokens(examples: np.ndarray) -> int:
     return total
 
 
-def lengths_of_examples(examples: np.ndarray, num_specials: int) -> np.ndarray:
-    """Return the lengths in tokens, specials included: int64 [N]."""
-    return examples["a_length"].astype(np.int64) + examples["b_length"] + num_specials
-
-
 def shards_of_blocks(
-    store: Store, settings: ExampleSettings, seed: int, epoch: int
+    store: TokenStore, settings: ExampleSettings, seed: int, epoch: int
 ) -> list[np.ndarray]:
     """Return the shards of each block of an epoch, rising int64: all of a small store, else a random share of them."""
     tokens = sum(len(shard) for shard in store.tokens)
@@ -508,7 +487,7 @@ def shards_of_blocks(
 
 
 def plan_epoch(
-    store: Store,
+    store: TokenStore,
     included: Sequence[
         np.ndarray
     ],  # bool [documents] of each shard; random segments come from these alone
@@ -541,7 +520,8 @@ def plan_epoch(
     no_examples = np.empty(0, EXAMPLE)
     no_pending = np.empty(0, PENDING)
     counts = np.array(
-        [shard.plan(rule, key, no_examples, no_pending) for shard in shards], np.int64
+        [plan_shard_and_count(shard, key, rule, no_examples, no_pending) for shard in shards],
+        np.int64,
     ).reshape(
         -1,
         3,
@@ -556,13 +536,15 @@ def plan_epoch(
         example_end = example_start + shard_examples
         pending_end = pending_start + shard_pending
         pending_of_shard = pending[pending_start:pending_end]
-        shard.plan(rule, key, examples[example_start:example_end], pending_of_shard)
+        examples_of_shard = examples[example_start:example_end]
+        plan_shard_and_count(shard, key, rule, examples_of_shard, pending_of_shard)
         pending_of_shard["example"] += example_start
         example_start = example_end
         pending_start = pending_end
     if num_pending:
         for shard in shards:
-            shard.read_random_segments(rule, examples, pending)
+            documents = np.flatnonzero(shard.included)
+            read_random_segments(shard, documents, rule.max_tokens, examples, pending)
     if shuffle:
         order = make_key(seed, ORDER, epoch)
         shuffle_rows(
@@ -572,67 +554,11 @@ def plan_epoch(
     return EpochPlan(examples, settings.num_specials, num_skipped, (block or 0) << 32)
 
 
-@dataclass(frozen=True)
-class _Shard:
-    """A shard as the compiled loops read it.
-
-    Attributes:
-        index: Its number.
-        sentences: uint32 [sentences + 1], offsets into the tokens.
-        documents: uint32 [documents + 1], offsets into the sentences.
-        included: bool [documents].
-        first_document: Documents in the shards before.
-        first_rank: Included documents in the planned shards before.
-    """
-
-    index: int
-    sentences: np.ndarray
-    documents: np.ndarray
-    included: np.ndarray
-    first_document: int
-    first_rank: int
-
-    def plan(
-        self,
-        rule: Rule,
-        key: np.uint64,
-        examples: np.ndarray,
-        pending: np.ndarray,
-    ) -> tuple[int, int, int]:
-        """Fill examples and pending ones; count them if the arrays are empty. See `plan_shard_and_count`."""
-        return plan_shard_and_count(
-            self.sentences,
-            self.documents,
-            self.included,
-            self.first_document,
-            self.first_rank,
-            self.index,
-            key,
-            rule,
-            examples,
-            pending,
-        )
-
-    def read_random_segments(self, rule: Rule, examples: np.ndarray, pending: np.ndarray) -> None:
-        """Find B of the pending examples whose document lies in this shard."""
-        documents = np.flatnonzero(self.included)
-        read_random_segments(
-            self.sentences,
-            self.documents,
-            documents,
-            self.first_rank,
-            self.index,
-            rule.max_tokens,
-            examples,
-            pending,
-        )
-
-
 def _read_shards(
-    store: Store,
+    store: TokenStore,
     included: Sequence[np.ndarray],
     indices: Sequence[int],
-) -> list[_Shard]:
+) -> list[Shard]:
     """Read the offsets of some shards; the compiled loops follow them unchecked, so they are checked here."""
     shards = []
     planned = set(indices)
@@ -644,7 +570,7 @@ def _read_shards(
             _check_offsets("sentences", sentences, len(store.tokens[index]), index)
             _check_offsets("documents", documents, len(sentences) - 1, index)
             flags = np.ascontiguousarray(included[index], dtype=np.bool_)
-            shards.append(_Shard(index, sentences, documents, flags, first_document, first_rank))
+            shards.append(Shard(index, sentences, documents, flags, first_document, first_rank))
             first_rank += int(np.count_nonzero(flags))
         first_document += len(documents) - 1
     return shards
@@ -699,7 +625,7 @@ LITTLE = 0.75  # well split English Wikipedia at 128 tokens: 0.89
 # What is cut off makes no further pairs: that would change what the original's algorithm draws at
 # short lengths.
 def tokens_used(
-    store: Store,
+    store: TokenStore,
     plan: EpochPlan,
     included: Sequence[np.ndarray],
     shards: Sequence[int] | np.ndarray | None = None,

@@ -24,7 +24,6 @@ from albertkit.pretraining.examples import (
     LABELS,
     EpochPlan,
     ExampleSettings,
-    Store,
     format_used_share,
     plan_epoch,
     tokens_used,
@@ -187,7 +186,7 @@ def inspect_examples(options: InspectStoreOptions) -> StoreInspection:
 
 
 def inspect_store(
-    store: Store,
+    store: TokenStore,
     number: int,
     seed: int = 0,
     examples: ExampleSettings | None = None,
@@ -248,7 +247,7 @@ def _share_of_true(flags: np.ndarray) -> float:
 
 
 def _make_sample(
-    store: Store,
+    store: TokenStore,
     tokenizer: Any,
     plan: EpochPlan,
     assembled: Assembled,

@@ -99,26 +99,20 @@ def initialise_from_seed(
     return InitialModel(AlbertForPreTraining(config))
 
 
-def load_start_of_resumed_run(folder: Path) -> InitialModel:
-    """Return the model that a run which continues another saved at its beginning."""
-    continued = read_typed(folder / PROVENANCE, dict[str, Any])["continued"]
-    return InitialModel(AlbertForPreTraining.from_pretrained(folder, strict=True), continued)
-
-
 def choose_initial_model(
-    run: Path | None,
+    copy: Path | None,
     tokenizer: AlbertTokenizer,
     settings: PretrainSettings,
     start: str | Path | None,
-    resume: bool,
     teacher: TeacherEncoder | None,
 ) -> InitialModel:
     """Return the model that a run begins with; the loop puts what is trained of a resumed run back to its checkpoint.
 
-    A resumed run has its own copy of the model that it continues, and needs no `start`.
+    A resumed run has its own `copy` of the model that it continues, and needs no `start`.
     """
-    if run is not None and resume and (run / START).exists():
-        return load_start_of_resumed_run(run / START)
+    if copy is not None:
+        continued = read_typed(copy / PROVENANCE, dict[str, Any])["continued"]
+        return InitialModel(AlbertForPreTraining.from_pretrained(copy, strict=True), continued)
     if start is not None:
         return initialise_from_checkpoint(start, tokenizer, settings)
     if teacher is not None and settings.size is None and settings.config is None:
@@ -262,14 +256,13 @@ class PreparedRun:
 
     Attributes:
         settings: Resolved.
-        continued: Whether it continues another model.
+        continued: What `provenance.json` says of the model that it continues; empty if it continues none.
         world: The processes.
         source: The data.
         stream: Training batches.
         held_out: Batches to evaluate on.
         unigram: Token frequencies of the training text.
-        began: The model that it begins with, and where that comes from.
-        model: The same model on its device.
+        model: The model that it begins with, on its device.
         trained: The part of it that is trained, or what it is part of beside a teacher.
         objective: What is learned.
         made_from: Fingerprints of the data and, with a teacher, of its weights.
@@ -278,13 +271,12 @@ class PreparedRun:
     """
 
     settings: PretrainSettings
-    continued: bool
+    continued: dict[str, Any]
     world: World
     source: PretrainingData
     stream: EpochStream
     held_out: HeldOut
     unigram: Unigram
-    began: InitialModel
     model: AlbertForPreTraining
     trained: nn.Module
     objective: PretrainingObjective
@@ -326,7 +318,7 @@ class PreparedRun:
     def memory_bytes(self) -> int:
         """Bytes of the same and of a teacher's weights."""
         teacher_bytes = (
-            4 * self.trained.num_teacher_parameters
+            4 * self.trained.teacher.num_parameters
             if isinstance(self.trained, TaughtStudent)
             else 0
         )
@@ -337,7 +329,7 @@ class PreparedRun:
         """Bytes that the run's checkpoints and models take at most: the old ones go once a new one is written."""
         model = 4 * self.parameters
         checkpoint = self.training_bytes  # the model's file in place of the gradients
-        return (self.settings.keep + 1) * checkpoint + (3 + self.continued) * model
+        return (self.settings.keep + 1) * checkpoint + (3 + bool(self.continued)) * model
 
 
 def prepare_run(
@@ -348,15 +340,14 @@ def prepare_run(
     """Do all that comes before a run writes its first file; `run` is None where there will be none, as in an estimate."""
     settings = options.settings
     start = options.start
-    folder = None if run is None else run.folder
-    resume = run is not None and run.resume
+    resumed = run.folder if run and run.resume else None
     source = open_pretraining_data(
         options.store,
-        settings.resolve_from_run(folder) if folder and resume else settings,
+        settings.resolve_from_run(resumed) if resumed else settings,
         options.tokenizer,
     )
-    continued = start is not None or (resume and folder is not None and (folder / START).exists())
-    settings, notes = source.settings.resolve(world.size, continued)
+    copy = resumed / START if resumed and (resumed / START).exists() else None
+    settings, notes = source.settings.resolve(world.size, start is not None or copy is not None)
     teacher = None
     if settings.teacher is not None:
         teacher = open_teacher_encoder(settings.teacher, source.tokenizer, settings, world.device)
@@ -368,20 +359,21 @@ def prepare_run(
 
     stream = source.training(world)
     notes.append(source.describe(stream))  # raises at once if no example can be made
-    began = choose_initial_model(folder, source.tokenizer, settings, start, resume, teacher)
+    began = choose_initial_model(copy, source.tokenizer, settings, start, teacher)
     model = prepare_model(began.model, settings, world)
     check_start_layers(settings, model.config)
     if teacher is not None:
         check_student(model.config, teacher, settings.length)
     trained = make_trained_module(model, settings, began.continued.get(NEW_ROWS_FROM, 0))
-    if continued:
+    if began.continued:
         notes.append(
             f"continues `{began.continued['model']}`, which has {began.continued['tokens']:,} tokens"
         )
     notes += [*began.notes, *held_out_leakage_notes(began.continued, source.fingerprint, settings)]
     unigram = source.unigram(world)
+    starts = not (resumed and list_checkpoints(resumed))
     seconds = 0.0
-    if settings.initial_weights == "text" and not (resume and folder and list_checkpoints(folder)):
+    if starts and settings.initial_weights == "text":
         started = time.perf_counter()
         notes.append(_start_from_text_and_describe(model, source, unigram, world))
         seconds = time.perf_counter() - started
@@ -394,7 +386,6 @@ def prepare_run(
         teacher.refuse_unreadable_tokens(unigram.counts)
         notes += describe_teacher(teacher)
         sample = source.evaluation(World(0, 1, world.device))  # whatever the number of processes
-        starts = not (resume and folder and list_checkpoints(folder))
         if starts and settings.initial_weights == "teacher":
             first_batch = next(iter(sample)).to(world.device)
             notes += start_from_teacher(
@@ -412,13 +403,12 @@ def prepare_run(
         objective = TeacherObjective(taught)
     prepared = PreparedRun(
         settings,
-        continued,
+        began.continued,
         world,
         source,
         stream,
         held_out,
         unigram,
-        began,
         model,
         trained,
         objective,
@@ -426,8 +416,8 @@ def prepare_run(
         notes,
         seconds,
     )
-    if folder is not None and not resume:
-        _check_disk_space(folder, prepared)
+    if run and not run.resume:
+        _check_disk_space(run.folder, prepared)
     return prepared
 
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from albertkit.batches.packed import PackedBatch
 from albertkit.conversion.tensorflow.records import RecordFile, read_example
-from albertkit.corpus.store import document_hash
+from albertkit.corpus.store import is_held_out
 from albertkit.errors import DataError
 from albertkit.files import sha256_bytes
 from albertkit.pretraining.batches import Batching, EpochStream
@@ -100,8 +100,7 @@ class TrainingRecords:
 
     def held_out(self, share: float, seed: int) -> NDArray[np.bool_]:
         """Return which records are kept for evaluation, by hash of (seed, number): bool [records]."""
-        hashes = document_hash(seed, np.arange(len(self), dtype=np.uint64))
-        return (hashes >> np.uint64(11)).astype(np.float64) < share * 2.0**53
+        return is_held_out(share, seed, 0, len(self))
 
     def batch(self, numbers: NDArray[Any]) -> PackedBatch:
         """Return some records as a packed batch, their padding and their predictions of weight 0 left out."""

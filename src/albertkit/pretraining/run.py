@@ -200,8 +200,7 @@ def _make_recipe(run: Run[PretrainSettings], prepared: PreparedRun) -> TrainingR
         select=selection if settings.teacher is None else f"{TEACHER_LOSS}_loss",
         smaller=True,
         save=lambda folder: model.save_pretrained(folder, prepared.source.tokenizer),
-        provenance=provenance
-        | ({"continued": prepared.began.continued} if prepared.continued else {}),
+        provenance=provenance | ({"continued": prepared.continued} if prepared.continued else {}),
         describe=partial(_write_card, run, prepared, "best"),
         before_update=set_layers,
         doubts=lambda step, metrics: doubts(step, metrics, settings.warmup_steps or 0),
@@ -218,7 +217,7 @@ def _write_card(
     evaluation: dict[str, float],
     extent: Mapping[str, Any] = MappingProxyType({}),
 ) -> None:
-    continued = {"continued": str(prepared.began.continued["model"])} if prepared.continued else {}
+    continued = {"continued": str(prepared.continued["model"])} if prepared.continued else {}
     facts = PretrainingFacts(
         folder=f"{run.name}/{name}",
         config=prepared.model.config.to_dict(),

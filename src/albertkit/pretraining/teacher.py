@@ -268,7 +268,7 @@ class TaughtStudent(nn.Module):
     ) -> None:
         super().__init__()
         self.student = student
-        self._teacher = (teacher,)  # a tuple: no part, so its parameters are not this module's
+        self.teacher = teacher  # no module: its parameters are not this module's
         layers = student.config.num_hidden_layers * student.config.inner_group_num
         self._layers = [
             layer_at_same_depth(number, layers, teacher.num_layers) for number in range(layers + 1)
@@ -334,16 +334,6 @@ class TaughtStudent(nn.Module):
             linear_map.bias.copy_((linear_map.bias - means[number]) / deviations[number])
         return means, deviations, explained
 
-    @property
-    def teacher(self) -> TeacherEncoder:
-        """Return what it learns from."""
-        return self._teacher[0]
-
-    @property
-    def num_teacher_parameters(self) -> int:
-        """Number of the teacher's parameters, which are not trained."""
-        return self._teacher[0].num_parameters
-
     def distances(self, states: list[Tensor], teacher_states: list[Tensor]) -> Tensor:
         """Return the squared distance of the student's mapped states from the teacher's: [L + 1], summed over tokens.
 
@@ -386,14 +376,14 @@ class TeacherObjective(PretrainingObjective):
 
     def __init__(self, taught: TaughtStudent) -> None:
         super().__init__(taught.student)
-        self._taught = (taught,)
+        self._taught = taught
 
     def count_targets(self, batch: PackedBatch) -> dict[str, int]:
         """Count the predictions of each kind, and the tokens whose states are learned."""
         counts = super().count_targets(batch) | {TEACHER_LOSS: batch.num_tokens}
-        if self._taught[0].relations_weight:
+        if self._taught.relations_weight:
             counts[RELATIONS_LOSS] = batch.num_tokens
-        if "masked_lm" in counts and self._taught[0].teacher.head is not None:
+        if "masked_lm" in counts and self._taught.teacher.head is not None:
             counts[GUESSES_LOSS] = counts["masked_lm"]
         return counts
 
@@ -405,7 +395,7 @@ class TeacherObjective(PretrainingObjective):
         trace = Trace(True, False)
         parts = self.predictions(batch, trace)
         assert trace.hidden_states is not None
-        taught = self._taught[0]
+        taught = self._taught
         teacher_states = taught.teacher.states(batch)
         distances = taught.distances(trace.hidden_states, teacher_states)
         total = distances[-1] + _INNER_WEIGHT * distances[:-1].sum()
@@ -432,7 +422,7 @@ class TeacherObjective(PretrainingObjective):
 
     def flops(self, batch: PackedBatch) -> float:
         """Return the floating-point operations of a training step, the teacher's forward pass among them."""
-        config = self._taught[0].teacher.config
+        config = self._taught.teacher.config
         return (
             super().flops(batch)
             + batch.num_tokens * config.train_flops_per_token(batch.mean_length, 0.0) / 3

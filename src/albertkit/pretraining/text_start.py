@@ -59,20 +59,15 @@ def text_start_obstacle(config: AlbertConfig) -> str:
 class _Dimensions:
     """The dimensions of an embedding: the token's, two marks (of the first token and of segments), `2 * waves` of position."""
 
-    size: int
+    tokens: int
     waves: int
 
     @classmethod
     def of(cls, config: AlbertConfig) -> "_Dimensions":
+        size = config.embedding_size
         head = config.hidden_size // config.num_attention_heads
-        return cls(
-            config.embedding_size,
-            min(int(_POSITION_SHARE * config.embedding_size), head - 1) // 2,
-        )
-
-    @property
-    def tokens(self) -> int:
-        return self.size - 2 * self.waves - 2
+        waves = min(int(_POSITION_SHARE * size), head - 1) // 2
+        return cls(size - 2 * waves - 2, waves)
 
     @property
     def first(self) -> int:
@@ -122,7 +117,7 @@ def start_from_text(
     )
     positions = embeddings.position_embeddings.weight
     positions *= _DRAWN
-    in_place = slice(dimensions.size - 2 * dimensions.waves, None)
+    in_place = slice(dimensions.segment + 1, None)
     positions[:, in_place] = _POSITION * torch.cat([angles.sin(), angles.cos()], 1).to(positions)
     segments = embeddings.token_type_embeddings.weight
     segments *= _DRAWN

@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, TypeGuard
 
 from albertkit.command import takes
-from albertkit.errors import CheckpointError, requires_package
+from albertkit.errors import CheckpointError, first_line, requires_package
 from albertkit.files import StrPath, check_folder_name
 from albertkit.model_paths import local_folder
 from albertkit.output.progress import quiet_transformers
@@ -201,11 +201,9 @@ def check_tokenizer(
     """
     path = local_folder(folder, weights=False)
     tokenizer = AlbertTokenizer.from_pretrained(path)
-    texts = [text for _, text in HARD_SENTENCES]
+    texts = list(HARD_SENTENCES if sentences is None else sentences)
     runs: list[str] = []
-    if sentences is not None:
-        texts = list(sentences)
-    elif isinstance(tokenizer, SentencePieceTokenizer):
+    if sentences is None and isinstance(tokenizer, SentencePieceTokenizer):
         texts = list(dict.fromkeys([*texts, *tokenizer.lines_that_json_may_misread()]))
         runs = tokenizer.runs_that_json_may_cut_otherwise()
     comparisons = [
@@ -317,12 +315,7 @@ def compare_auto_tokenizer(
 
 
 def _unreadable_comparison(name: str, is_own: bool, error: Exception) -> ReaderComparison:
-    lines = str(error).strip().splitlines()
-    difference = FirstDifference(
-        "reading the folder",
-        [],
-        [lines[0] if lines else type(error).__name__],
-    )
+    difference = FirstDifference("reading the folder", [], [first_line(error)])
     return ReaderComparison(name, is_own, 1, 1, difference)
 
 

@@ -107,7 +107,7 @@ class BatchEncoder:
         if is_supported_by_engine(facts):
             blanks = (
                 b"\t\n\v\f\r\x1c\x1d\x1e\x1f "
-                if rules.COLLAPSE in rules.steps_of_rules(self._rules)
+                if rules.COLLAPSE in rules.STEPS[self._rules]
                 else b" "
             )
             tables = unigram_tables(facts, self._processor.unk_id(), self._digit_comma)

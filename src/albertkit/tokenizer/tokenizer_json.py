@@ -23,7 +23,7 @@ from albertkit.tokenizer.files import (
     special_names,
 )
 from albertkit.tokenizer.ragged import RaggedIds, concatenate_ids
-from albertkit.tokenizer.readings import HARD_SENTENCES
+from albertkit.tokenizer.readings import HARD_SENTENCES, SENTENCES_WITH_SPECIAL_NAMES
 from albertkit.tokenizer.rules import replace_lone_surrogates
 from albertkit.tokenizer.sentencepiece_model import (
     BPE,
@@ -171,7 +171,7 @@ def lines_that_json_may_misread(model: bytes, text_rules: str) -> list[str]:
     """Return texts on which a `tokenizer.json` may differ from its SentencePiece model: general ones, then the model's own."""
     # Names of special tokens are left out, which differ on purpose.
     facts = read_facts(model)
-    lines = [text for subject, text in HARD_SENTENCES if subject != "special names"]
+    lines = [text for text in HARD_SENTENCES if text not in SENTENCES_WITH_SPECIAL_NAMES]
     lines += [f"a{symbol}b {symbol} {symbol}," for symbol in facts.pieces_of_type(USER_DEFINED)][
         :_MAX_LINES
     ]
@@ -293,7 +293,7 @@ def transformers_class_flags(text_rules: str, facts: ModelFacts) -> dict[str, bo
     # Hangul syllables, whatever the rules say of accents: "é" is then unlike ours in that class (in
     # 908 of 20,000 lines, with an English vocabulary extended for Korean), but no Korean text is
     # lost.
-    strips = rules.STRIP_MARKS in rules.steps_of_rules(text_rules)
+    strips = rules.STRIP_MARKS in rules.STEPS[text_rules]
     hangul = _SYLLABLE.search("".join(piece for piece, _, _ in facts.pieces)) is not None
     return {
         "do_lower_case": rules.do_rules_lower_case(text_rules),
@@ -373,7 +373,7 @@ def _normalizers(model: bytes, facts: ModelFacts, text_rules: str) -> list[Any]:
         ],
         rules.COMPOSE: [normalizers.NFC()],
     }
-    for step in reversed(rules.steps_of_rules(text_rules)):
+    for step in reversed(rules.STEPS[text_rules]):
         steps = by_step[step] + steps
     return steps
 

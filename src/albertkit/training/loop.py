@@ -115,21 +115,11 @@ class Stream(Protocol[StreamBatch]):
         """Go where `state` was taken."""
 
 
-class Copies(Protocol):
-    """Copying of batches to a device while it computes."""
-
-    def send(self, batches: Sequence[AnyBatch]) -> tuple[list[AnyBatch], Callable[[], None]]:
-        """Begin to copy; what is computed after the function returned was called finds the copies complete."""
-
-    def allow_reuse(self) -> None:
-        """Note that nothing after the work asked of the device so far reads copies that were let go."""
-
-
 class Feed(Generic[AnyBatch]):
     """A stream's batches on the device where they are computed, copied ahead to a CUDA device; itself a stream of the same."""
 
     def __init__(
-        self, stream: Stream[AnyBatch], device: torch.device, copies: Copies | None = None
+        self, stream: Stream[AnyBatch], device: torch.device, copies: "CudaCopies | None" = None
     ) -> None:
         self._stream, self._device = stream, device
         self._copies = copies or (CudaCopies(device) if device.type == "cuda" else None)
@@ -179,6 +169,7 @@ class CudaCopies:
         self.allow_reuse()
 
     def send(self, batches: Sequence[AnyBatch]) -> tuple[list[AnyBatch], Callable[[], None]]:
+        """Begin to copy; what is computed after the function returned was called finds the copies complete."""
         self._stream.wait_event(self._last_use)
         with torch.cuda.stream(self._stream):
             # Copies out of ordinary memory keep the host waiting.
@@ -188,6 +179,7 @@ class CudaCopies:
         return sent, lambda: torch.cuda.current_stream(self._device).wait_event(arrived)
 
     def allow_reuse(self) -> None:
+        """Note that nothing after the work asked of the device so far reads copies that were let go."""
         self._last_use.record(torch.cuda.current_stream(self._device))
 
 

@@ -339,9 +339,7 @@ def extend_vocabulary(options: ExtendOptions) -> ExtensionReport:
             )
     words = _read_words(options.words)
     # What is measured must have no part in choosing the tokens.
-    reading = HoldingOut(
-        read_text_lines(options.files, options.format, options.field, options.errors), options.seed
-    )
+    reading = HoldingOut(read_text_lines(options.files, options), options.seed)
     with new_folder(out) as folder:
         sample = draw_texts(reading, options.max_lines, options.seed)
         extension = extend_tokenizer(tokenizer, sample, options, words)

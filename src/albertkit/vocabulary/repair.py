@@ -351,7 +351,7 @@ def repair_vocabulary(options: RepairOptions) -> RepairReport:
                 f"Renumbered to ALBERT's special ids: {moves}.",
             )
         # The ids of both tokenizers are compared before the folder gets its name.
-        texts = [text for _, text in HARD_SENTENCES if text and not _ON_PURPOSE.search(text)]
+        texts = [text for text in HARD_SENTENCES if text and not _ON_PURPOSE.search(text)]
         differing = 0
         for text in texts:
             ids = [change.old_ids[i] for i in tokenizer.encode(text)]

@@ -7,11 +7,10 @@ from pathlib import Path
 
 from albertkit.command import takes
 from albertkit.corpus.documents import read_documents
-from albertkit.corpus.options import Format
 from albertkit.output.progress import ProgressBar
 from albertkit.output.sections import Paragraph, Result, Section
 from albertkit.tokenizer.check import compare_json
-from albertkit.tokenizer.options import TrainVocabularyOptions
+from albertkit.tokenizer.options import ReadingOptions, TrainVocabularyOptions
 from albertkit.tokenizer.readings import HARD_SENTENCES
 from albertkit.tokenizer.train import (
     TextFit,
@@ -76,13 +75,13 @@ def train_vocabulary(options: TrainVocabularyOptions) -> TrainingReport:
         AlbertKitError: What `train_tokenizer` and `corpus.read_documents` raise.
     """
     with ProgressBar("reading text", 0, "lines", options.progress) as progress:
-        texts = read_text_lines(options.files, options.format, options.field, options.errors)
+        texts = read_text_lines(options.files, options)
         lines = HoldingOut(_count_lines(texts, progress), options.seed)
         tokenizer = check_and_train_tokenizer(lines, Path(options.out), options.vocab_size, options)
     comparison = compare_json(
         Path(options.out),
         tokenizer,
-        [*(text for _, text in HARD_SENTENCES), *lines.held_out],
+        [*HARD_SENTENCES, *lines.held_out],
     )
     warnings = [_SPACES.format(tokenizer.analyser)] if tokenizer.analyser else []
     if comparison.first is not None:
@@ -105,14 +104,9 @@ def train_vocabulary(options: TrainVocabularyOptions) -> TrainingReport:
     )
 
 
-def read_text_lines(
-    files: Sequence[str | Path],
-    format: Format | None,
-    field: str,
-    errors: str,
-) -> Iterator[str]:
+def read_text_lines(files: Sequence[str | Path], options: ReadingOptions) -> Iterator[str]:
     """Return every line of some files that is not blank; see `corpus.documents.read_documents`."""
-    for document in read_documents(files, format, field, errors):
+    for document in read_documents(files, options.format, options.field, options.errors):
         yield from filter(str.strip, document.text.split("\n"))
 
 

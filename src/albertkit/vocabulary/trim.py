@@ -183,7 +183,7 @@ def trim_vocabulary(options: TrimOptions) -> TrimReport:
                     notes.append(
                         "a BERT is written as the ALBERT that computes the same, with a group for every layer"
                     )
-        comparison = compare_json(target, trimmed, [text for _, text in HARD_SENTENCES])
+        comparison = compare_json(target, trimmed, HARD_SENTENCES)
     return TrimReport(
         out=str(out),
         old_size=tokenizer.vocab_size,
@@ -217,5 +217,5 @@ def _choose_tokens(counts: np.ndarray, required_ids: list[int], options: TrimOpt
 
 
 def _read_batches(options: TrimOptions) -> Iterator[list[str]]:
-    lines = read_text_lines(options.files, options.format, options.field, options.errors)
+    lines = read_text_lines(options.files, options)
     return iter(lambda: list(islice(lines, _LINES_AT_ONCE)), [])

@@ -8,7 +8,7 @@ from itertools import islice
 import numpy as np
 import pytest
 import torch
-from small_store import SETTINGS, write_config
+from small_store import ALONE, SETTINGS, write_config
 from torch.nn.functional import cross_entropy
 
 from albertkit.config import AlbertConfig
@@ -261,11 +261,11 @@ def test_restoring_continues_to_the_bit(records, slug_of):
 def test_evaluation_is_one_pass_over_what_is_held_out(records):
     held_out = records.held_out(0.3, 1)
     expected = sequences(records.batch(np.flatnonzero(held_out)))
-    alone = RecordEvaluation(records, held_out, batch_tokens=100, rank=0, world_size=1)
+    alone = RecordEvaluation(records, held_out, 100, ALONE)
     for _ in range(2):
         assert [s for batch in alone for s in sequences(batch)] == expected
     divided = [
-        RecordEvaluation(records, held_out, batch_tokens=100, rank=rank, world_size=2)
+        RecordEvaluation(records, held_out, 100, replace(ALONE, rank=rank, size=2))
         for rank in range(2)
     ]
     assert sorted(s for part in divided for batch in part for s in sequences(batch)) == sorted(

@@ -62,9 +62,8 @@ EXAMPLE = np.dtype(
         ("b_shard", "<u2"),
         ("a_length", "<u2"),
         ("b_length", "<u2"),
-        ("kind", "u1"),
-        ("short_target", "u1"),
-        ("unused", "<u2"),
+        ("kind", "<u2"),
+        ("short_target", "<u2"),
     ]
 )
 
@@ -237,7 +236,6 @@ def _plan_windows(
             example = examples[filled]
             example.kind = SINGLE
             example.short_target = target < rule.max_tokens
-            example.unused = 0
             example.a_shard = example.b_shard = shard
             example.a_start = start
             example.a_length = end - start
@@ -315,7 +313,6 @@ def plan_shard_and_count(
                 split = np.int64(sentence_offsets[middle])
                 example.kind = kind
                 example.short_target = target < rule.max_tokens
-                example.unused = 0
                 example.a_shard = example.b_shard = shard.number
                 if kind == RANDOM:
                     example.a_start = start

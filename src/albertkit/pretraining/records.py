@@ -24,6 +24,7 @@ from albertkit.files import sha256_bytes
 from albertkit.pretraining.batches import Batching, EpochStream
 from albertkit.pretraining.randomness import ORDER, make_key, shuffle_rows
 from albertkit.tables.files import is_record_name
+from albertkit.training.processes import World
 
 UNFINISHED = ".export"  # stands in the folder of an export from its first moment to its last
 
@@ -299,17 +300,15 @@ class RecordStream(EpochStream):
 class RecordEvaluation:
     """The held-out records, bool [records], in order, the same batches at every iteration; padding counts as tokens.
 
-    A process takes every `world_size`-th record, from number `rank` on.
+    A process takes every `world.size`-th record, from number `world.rank` on.
     """
 
     def __init__(
         self,
         records: TrainingRecords,
         held_out: NDArray[np.bool_],
-        *,
         batch_tokens: int,
-        rank: int,
-        world_size: int,
+        world: World,
     ) -> None:
         if not held_out.any():
             raise DataError(
@@ -320,7 +319,7 @@ class RecordEvaluation:
         self._records = records
         # Examples; how many tokens are masked in them is not known
         self.size = int(np.count_nonzero(held_out)), 0
-        self._numbers = np.flatnonzero(held_out)[rank::world_size]
+        self._numbers = np.flatnonzero(held_out)[world.rank :: world.size]
         self._rows = batch_tokens // records.length
 
     def __iter__(self) -> Iterator[PackedBatch]:

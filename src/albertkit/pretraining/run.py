@@ -404,9 +404,7 @@ def _evaluate_records(
         )
     numbers = records.held_out(trained.share(records.fingerprint, options), trained.seed)
     check_longest_fits(options.batch_tokens, records.length)
-    batches = RecordEvaluation(
-        records, numbers, batch_tokens=options.batch_tokens, rank=world.rank, world_size=world.size
-    )
+    batches = RecordEvaluation(records, numbers, options.batch_tokens, world)
     unigram = Unigram(records.count_tokens(numbers if numbers.all() else ~numbers))
     total = -(-int(numbers.sum()) // world.size)
     with ProgressBar(

@@ -270,13 +270,7 @@ class _RecordSource(PretrainingData):
 
     def evaluation(self, world: World) -> RecordEvaluation:
         batch_tokens = self.settings.max_micro_batch_tokens
-        return RecordEvaluation(
-            self._records,
-            self._held_out,
-            batch_tokens=batch_tokens,
-            rank=world.rank,
-            world_size=world.size,
-        )
+        return RecordEvaluation(self._records, self._held_out, batch_tokens, world)
 
     def unigram(self, world: World) -> Unigram:
         return Unigram(self._records.count_tokens(~self._held_out))

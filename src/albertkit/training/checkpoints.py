@@ -76,7 +76,7 @@ def save_state(
     tensors: dict[str, Tensor],
     save_model: Callable[[Path], None],
     keep: int,
-) -> Path:
+) -> None:
     """Write `checkpoints/step-N` with parameters, moments and averages, and remove all but the newest `keep`."""
     folder = run / "checkpoints" / f"step-{state.step:06d}"
     with atomic_folder(folder) as temporary:
@@ -89,7 +89,6 @@ def save_state(
         write_json(temporary / _NUMBERS, asdict(state))
         write_checksums(temporary)  # 0.3 s for the 200 MB of a base model
     remove_old_checkpoints(run, keep)
-    return folder
 
 
 def remove_old_checkpoints(run: Path, keep: int) -> None:

@@ -507,7 +507,7 @@ class Display:
         if self.run is not None:
             self.run.mkdir(parents=True, exist_ok=True)
             # A resumed run appends: `RunMetrics` knows which of the records before it still hold.
-            self._metrics = open(self.run / "metrics.jsonl", "a", encoding="utf-8")
+            self._metrics = open(self.run / METRICS_FILE, "a", encoding="utf-8")
             with suppress(ImportError):  # the extra `report`
                 from torch.utils.tensorboard import SummaryWriter
 

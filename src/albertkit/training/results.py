@@ -15,6 +15,7 @@ them (`Task.details`):
 import math
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -250,20 +251,12 @@ def confusion_table(confusion: Confusion) -> TableSection:
 
 def save_results(
     results: Mapping[str, Any], folder: str | os.PathLike[str], title: str = ""
-) -> list[Path]:
-    """Write `results.json`, and with the extra `report` a picture, `confusion.png` or `regression.png`; return the files."""
+) -> None:
+    """Write `results.json`, and with the extra `report` a picture, `confusion.png` or `regression.png`."""
     folder = Path(folder)
     write_json(folder / "results.json", to_json_value(results))
-    files = [folder / "results.json"]
-    try:
+    with suppress(MissingExtraError):  # pictures are an extra, the numbers are written
         if results.get("confusion"):
-            files.append(
-                plot_confusion(**results["confusion"], out=folder / "confusion.png", title=title)
-            )
+            plot_confusion(**results["confusion"], out=folder / "confusion.png", title=title)
         if results.get("pairs"):
-            files.append(
-                plot_regression(results["pairs"], out=folder / "regression.png", title=title)
-            )
-    except MissingExtraError:  # pictures are an extra, the numbers are written
-        pass
-    return files
+            plot_regression(results["pairs"], out=folder / "regression.png", title=title)

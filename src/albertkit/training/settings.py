@@ -77,9 +77,9 @@ class Settings:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, None left out."""
-        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        values = vars(self).items()
         # TOML has no null.
-        return {k: str(v) if isinstance(v, Path) else v for k, v in values.items() if v is not None}
+        return {k: str(v) if isinstance(v, Path) else v for k, v in values if v is not None}
 
     def save(self, path: Path) -> None:
         """Write `run.toml`."""

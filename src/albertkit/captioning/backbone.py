@@ -1,7 +1,8 @@
 """The base of backbones: frames to visual tokens on a grid of time and space, which can be pooled."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
@@ -83,6 +84,23 @@ def hash_weights(description: str, state: StateDict) -> str:
         digest.update(f"{key} {tensor.dtype} {list(tensor.shape)}".encode())
         digest.update(tensor.detach().cpu().contiguous().numpy().data)
     return digest.hexdigest()
+
+
+@contextmanager
+def refuse_unfit_parts(name: str) -> Iterator[None]:
+    """Refuse settings and weights that are not those of a backbone, where it is made of them in the block."""
+    try:
+        yield
+    except TypeError as error:
+        hint = "its settings are those it was saved with: copy the whole captioner again"
+        raise ConfigError("bad-value", f"`{name}`: {error}", hint) from None
+    except RuntimeError as error:
+        reason = str(error).splitlines()[-1].strip()
+        raise CheckpointError(
+            "corrupt",
+            f"the weights are not those of `{name}`: {reason}",
+            "copy the whole captioner, or download the checkpoint, again",
+        ) from None
 
 
 def check_model_unchanged(

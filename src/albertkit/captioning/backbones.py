@@ -23,6 +23,7 @@ from albertkit.captioning.backbone import (
     find_vision_kind,
     hash_weights,
     read_pixel_values_and_size,
+    refuse_unfit_parts,
 )
 from albertkit.errors import CheckpointError, ConfigError, first_line, requires_package
 from albertkit.files import read_json
@@ -135,24 +136,10 @@ def load_backbone(
         name = f"{kind}:{Path(location).resolve()}"
     if name in _REGISTERED:
         make = _REGISTERED[name]
-        try:
+        with refuse_unfit_parts(name):
             backbone = make(**(settings or {}))
             if weights is not None:
-                with torch.no_grad():
-                    backbone.load_state_dict(dict(weights))
-        except TypeError as error:
-            raise ConfigError(
-                "bad-value",
-                f"{name}: {error}",
-                "its settings are those it was saved with",
-            ) from None
-        except RuntimeError as error:
-            reason = str(error).splitlines()[-1].strip()
-            raise CheckpointError(
-                "corrupt",
-                f"the weights are not those of {name}: {reason}",
-                "copy the whole captioner again",
-            ) from None
+                backbone.load_state_dict(dict(weights))
         return backbone
     if name.startswith("hf:") and len(name) > len("hf:"):
         return load_transformers_backbone(name, settings, weights)
@@ -187,7 +174,7 @@ class _BackboneSettings:
 
 
 class TransformersBackbone(Backbone):
-    """One of `kinds.KINDS`. Visual tokens are the last states of the patches; class and register tokens are dropped.
+    """One of `backbone.KINDS`. Visual tokens are the last states of the patches; class and register tokens are dropped.
 
     Frozen and in eval mode until `requires_grad_()`; while frozen, `train()` leaves it in eval
     mode, because dropout in it would only be noise.

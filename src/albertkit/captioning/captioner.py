@@ -281,6 +281,7 @@ class VideoCaptioner:
             mask: bool [B, M], False at padding.
             grid: How tokens lie. Default: as the model's, with as many frames as there are.
         """
+        self.model.eval()
         if visual.dim() == 5:
             visual = self.visual_tokens(visual)
         visual = visual.to(self.model.device)

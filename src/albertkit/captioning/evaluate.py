@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from albertkit.captioning.captioner import ScoredCaption, VideoCaptioner, open_captioner
+from albertkit.captioning.captioner import VideoCaptioner, open_captioner
 from albertkit.captioning.metrics import CaptionScores, score_captions
 from albertkit.captioning.options import EvaluateCaptionerOptions
 from albertkit.captioning.prepared import PreparedClips, stack_visual
@@ -19,38 +19,6 @@ from albertkit.training.processes import World
 
 # Of features: 784 tokens of 1,024 numbers, as Swin-B gives them, are 51 MB for 32 clips.
 CLIPS_PER_BATCH = 32
-
-
-@torch.inference_mode()
-def caption_clips(
-    captioner: VideoCaptioner,
-    clips: PreparedClips,
-    split: str,
-    settings: GenerationSettings,
-    world: World | None,
-) -> list[list[ScoredCaption]]:
-    """Return captions of all clips of a split, in their order; several processes share the work and all get the whole."""
-    rank, size = (world.rank, world.size) if world else (0, 1)
-    count = len(clips.clips(split))
-    starts = range(0, count, CLIPS_PER_BATCH)
-    captions_by_start: dict[int, list[list[ScoredCaption]]] = {}
-    for start in starts[rank::size]:
-        numbers = range(start, min(start + CLIPS_PER_BATCH, count))
-        visual, mask = stack_visual([clips.visual(split, number) for number in numbers])
-        grids = (
-            None if clips.kind == "frames" else [clips.grid_of(split, number) for number in numbers]
-        )
-        captions_by_start[start] = captioner.describe(
-            captioner.context(visual, mask, grids),
-            settings,
-        )
-    if world:
-        captions_by_start = {
-            start: captions
-            for part in world.gather(captions_by_start)
-            for start, captions in part.items()
-        }
-    return [caption for start in starts for caption in captions_by_start[start]]
 
 
 class CaptionEvaluator:
@@ -76,19 +44,28 @@ class CaptionEvaluator:
                 f"add captions to it, or leave it out of {split}, and prepare again",
             )
 
+    @torch.inference_mode()
     def best_captions(self, captioner: VideoCaptioner) -> dict[str, str]:
-        """Return the best caption of each clip by its key."""
-        captions_per_clip = caption_clips(
-            captioner,
-            self.clips,
-            self.split,
-            self.settings,
-            self.world,
-        )
-        return {
-            key: captions[0].text
-            for key, captions in zip(self.references, captions_per_clip, strict=True)
-        }
+        """Return the best caption of each clip by its key; several processes share the work and all get the whole."""
+        clips = self.clips
+        split = self.split
+        world = self.world
+        rank, size = (world.rank, world.size) if world else (0, 1)
+        count = len(clips.clips(split))
+        texts: dict[int, str] = {}
+        for start in range(0, count, CLIPS_PER_BATCH)[rank::size]:
+            numbers = range(start, min(start + CLIPS_PER_BATCH, count))
+            visual, mask = stack_visual([clips.visual(split, number) for number in numbers])
+            grids = None
+            if clips.kind == "features":
+                grids = [clips.grid_of(split, number) for number in numbers]
+            context = captioner.context(visual, mask, grids)
+            captions_per_clip = captioner.describe(context, self.settings)
+            for number, captions in zip(numbers, captions_per_clip, strict=True):
+                texts[number] = captions[0].text
+        if world:
+            texts = {number: text for part in world.gather(texts) for number, text in part.items()}
+        return dict(zip(self.references, [texts[n] for n in range(count)], strict=True))
 
     def scores(self, captioner: VideoCaptioner) -> dict[str, float]:
         """Return the scores of `score_caption_mappings`."""
@@ -153,7 +130,6 @@ def evaluate_captioner(options: EvaluateCaptionerOptions) -> CaptionEvaluation:
     clips = PreparedClips.open(options.data)
     check_clips_match_captioner(captioner, clips)
     evaluator = CaptionEvaluator(clips, split, options.generation or captioner.generation)
-    captioner.model.eval()
     captions = evaluator.best_captions(captioner)
     if out is not None:
         write_lines(out, ({"key": key, "caption": text} for key, text in captions.items()))

@@ -188,7 +188,7 @@ def beam_search(reader: CaptionReader, settings: GenerationSettings) -> Generate
     shape = (clips, settings.num_captions)
     ids = torch.full((*shape, settings.longest), reader.ids.padding, device=scores.device)
     log_probabilities = torch.full(shape, -torch.inf, device=scores.device)
-    score_caption_mappings = log_probabilities.clone()
+    scores_of_captions = log_probabilities.clone()
     for clip, captions in enumerate(finished):
         for rank, (score, log_probability, caption) in enumerate(
             captions.captions[: settings.num_captions]
@@ -196,8 +196,8 @@ def beam_search(reader: CaptionReader, settings: GenerationSettings) -> Generate
             ids[clip, rank, : len(caption)] = caption
             ids[clip, rank, len(caption)] = end
             log_probabilities[clip, rank] = log_probability
-            score_caption_mappings[clip, rank] = score
-    return Generated(ids, log_probabilities, score_caption_mappings)
+            scores_of_captions[clip, rank] = score
+    return Generated(ids, log_probabilities, scores_of_captions)
 
 
 @torch.inference_mode()

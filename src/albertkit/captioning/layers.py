@@ -7,7 +7,7 @@ places read before, A heads of width D, H = A * D.
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import torch
 import torch.nn.functional as F
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from albertkit.captioning.backbone import TokenGrid
+from albertkit.captioning.settings import Objective, VideoAttention
 from albertkit.config import AlbertConfig
 from albertkit.errors import ConfigError, suggest_name
 from albertkit.model.layers import (
@@ -26,8 +27,6 @@ from albertkit.model.layers import (
 )
 from albertkit.validation import Range, Share, check_fields
 
-VideoAttention = Literal["full", "diagonal", "log", "legacy"]
-Objective = Literal["mlm", "causal"]
 _Width = Annotated[int, Range(1, 100_000)]
 _Count = Annotated[int, Range(0, 100_000)]
 
@@ -356,8 +355,7 @@ def _caption_layer_with_keys_and_values(
     to_caption[..., -length:] += causal
     # One softmax over context and caption, as over the single sequence that SwinBERT makes of them.
     probabilities = torch.cat([to_context, to_caption], -1).softmax(-1)
-    dropout = layer.attention_dropout if layer.training else 0.0
-    probabilities = F.dropout(probabilities, dropout, layer.training)
+    probabilities = F.dropout(probabilities, layer.attention_dropout, layer.training)
     of_context, of_caption = probabilities.split([tokens, key.shape[2]], -1)
     attention_output = (
         of_context.reshape(clips, beams, heads, length, tokens).transpose(1, 2).flatten(2, 3)

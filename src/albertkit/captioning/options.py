@@ -2,16 +2,15 @@
 
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from albertkit.captioning.settings import GenerationSettings
+from albertkit.captioning.settings import GenerationSettings, Rounding
 from albertkit.command import SEVERAL, DeviceOptions, check_values
 from albertkit.errors import OnError
 from albertkit.validation import Positive
 
-Rounding = Literal["floor", "round", "middle"]
 # None, unless a flag of it is given: the captioner's own settings.
 OwnGeneration = Annotated[
     GenerationSettings | None, Parameter(name="*", group="Generation", negative_bool="no-")

@@ -138,7 +138,6 @@ def predict_captions(options: PredictCaptionsOptions) -> CaptionReport:
         )
         for bad_row in bad_rows.rows
     ]
-    captioner.model.eval()
     names: set[str] = set()
     for clip in clips:
         try:

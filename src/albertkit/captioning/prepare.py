@@ -33,7 +33,7 @@ from albertkit.captioning.prepared import (
     write_item,
     write_notes,
 )
-from albertkit.captioning.sources import ReadClips, read_splits
+from albertkit.captioning.sources import read_splits
 from albertkit.captioning.swinbert_files import TsvFile
 from albertkit.captioning.video import Frames, FrameSampling, Squares, sample_frames
 from albertkit.command import takes
@@ -55,6 +55,7 @@ from albertkit.files import (
     write_json,
 )
 from albertkit.output.progress import ProgressBar
+from albertkit.output.sections import FactList, Result, Section
 from albertkit.tables.bad_rows import BadRow, BadRows, shorten_list
 from albertkit.training.processes import join_world
 
@@ -296,10 +297,15 @@ class Skipped:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PrepareReport(ReadClips):
+class PrepareReport(Result):
     """Result of `prepare`.
 
     Attributes:
+        clips: Number of usable clips by split.
+        captions: Number of their captions.
+        left_out: Rows of the data that are no clips.
+        notes: What was passed over in files.
+        seconds: It took.
         out: The folder.
         kind: "features" or "frames".
         tokens: Visual tokens of a clip; None where clips differ.
@@ -308,6 +314,11 @@ class PrepareReport(ReadClips):
         skipped: Clips that could not be used.
     """
 
+    clips: dict[str, int]
+    captions: int
+    left_out: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    seconds: float = 0.0
     out: Path
     kind: str
     tokens: int | None
@@ -318,17 +329,21 @@ class PrepareReport(ReadClips):
     @property
     def warnings(self) -> tuple[str, ...]:  # type: ignore[override]
         """Return the notes, and the first rows and clips that could not be used."""
+        listed = f"all are listed in {self.out / SKIPPED}"
+        rows = [f"left out: {row}" for row in self.left_out]
         clips = [f"skipped: {clip.split} `{clip.key}`: {clip.reason}" for clip in self.skipped]
-        return (*super().warnings, *shorten_list(clips, self.listed))
+        return (*self.notes, *shorten_list(rows, listed), *shorten_list(clips, listed))
 
-    @property
-    def listed(self) -> str:
-        """Return where everything that was left out is listed."""
-        return f"all are listed in {self.out / SKIPPED}"
-
-    def facts(self) -> dict[str, Any]:
-        """Return what a terminal shows."""
-        return {**super().facts(), "skipped": len(self.skipped) or None}
+    def sections(self) -> list[Section]:
+        """Return the counts."""
+        facts = {
+            **vars(self),
+            "clips": [f"{name} {count:,}" for name, count in self.clips.items()],
+            "left_out": len(self.left_out) or None,
+            "notes": None,
+            "skipped": len(self.skipped) or None,
+        }
+        return [FactList(facts)]
 
 
 @dataclass(frozen=True)

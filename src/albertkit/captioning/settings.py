@@ -10,6 +10,10 @@ from albertkit.printable import Notes
 from albertkit.training.settings import EpochSettings
 from albertkit.validation import NotNegative, Positive, Range, Share, list_wrong_fields
 
+VideoAttention = Literal["full", "diagonal", "log", "legacy"]
+Objective = Literal["mlm", "causal"]
+Rounding = Literal["floor", "round", "middle"]
+
 
 class CaptionIds(NamedTuple):
     """The special tokens of a generation."""
@@ -119,8 +123,8 @@ class CaptionSettings(EpochSettings):
         num_beams: Number of beams for captions of the dev set.
     """
 
-    objective: Literal["mlm", "causal"] | None = None
-    video_attention: Literal["full", "diagonal", "log", "legacy"] | None = None
+    objective: Objective | None = None
+    video_attention: VideoAttention | None = None
     # SwinBERT's; for TVC it takes 0.1.
     sparsity_weight: Annotated[float, Range(0)] = 0.5
     # What SwinBERT was trained with; its program's own defaults are 0.15 and 3.

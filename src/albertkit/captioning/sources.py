@@ -2,9 +2,8 @@
 
 import re
 from collections import defaultdict
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from albertkit.captioning.annotations import LAYOUTS, MSVD_TEXT, is_annotations, read_annotations
 from albertkit.captioning.clips import (
@@ -16,60 +15,13 @@ from albertkit.captioning.clips import (
 )
 from albertkit.captioning.swinbert_files import read_swinbert
 from albertkit.errors import DataError, suggest_existing_path
-from albertkit.output.sections import FactList, Result, Section
-from albertkit.tables.bad_rows import BadRows, pluralize, shorten_list
+from albertkit.tables.bad_rows import BadRows, pluralize
 from albertkit.tables.files import check_no_broken_links
 from albertkit.tables.layouts import check_one_file
 from albertkit.tables.records import SPLIT_NAMES, canonical_split
 
 _SUFFIXES = (".jsonl", ".yaml", ".yml")
 _T = TypeVar("_T")
-
-
-@dataclass(frozen=True, kw_only=True)
-class ReadClips(Result):
-    """Counts of the clips of a data set: used, skipped.
-
-    Attributes:
-        clips: Number of usable clips by split.
-        captions: Number of their captions.
-        left_out: Rows of the data that are no clips.
-        notes: What was passed over in files.
-        seconds: It took.
-    """
-
-    clips: dict[str, int]
-    captions: int
-    left_out: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-    seconds: float = 0.0
-
-    @property
-    def warnings(self) -> tuple[str, ...]:  # type: ignore[override]
-        """Return the notes, and the first rows that were left out."""
-        return (
-            *self.notes,
-            *shorten_list([f"left out: {row}" for row in self.left_out], self.listed),
-        )
-
-    @property
-    def listed(self) -> str:
-        """Return where everything that was left out is listed."""
-        return "--json lists all"
-
-    def facts(self) -> dict[str, Any]:
-        """Return what a terminal shows."""
-        splits = [f"{name} {count:,}" for name, count in self.clips.items()]
-        return {
-            **vars(self),
-            "clips": splits,
-            "left_out": len(self.left_out) or None,
-            "notes": None,
-        }
-
-    def sections(self) -> list[Section]:
-        """Return the counts."""
-        return [FactList(self.facts())]
 
 
 def read_splits(

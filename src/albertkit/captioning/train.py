@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -544,83 +545,64 @@ def train_captioner(options: TrainCaptionerOptions) -> CaptionResult:
             `PreparedClips` raises.
         MachineError: not-finite.
     """
-    train_split = options.train_split
-    dev_split = options.dev_split
     with open_run(options.out, options.settings, "captioning", options.resume) as run:
         clips = PreparedClips.open(options.data)
-        for split in (train_split, dev_split):
+        for split in (options.train_split, options.dev_split):
             if not any(clip.captions for clip in clips.clips(split)):
                 raise DataError(
                     "too-little-data",
                     f"no clip of {split} in `{options.data}` has a caption",
                     "prepare clips with captions",
                 )
-        source = CaptionData(str(options.model), clips, train_split, dev_split, options.backbone)
-        return run.of_seeds(lambda seed_run: _train_once(seed_run, source))
+        return run.of_seeds(lambda seed_run: _train_once(seed_run, options, clips))
 
 
-@dataclass(frozen=True)
-class CaptionData:
-    """Sources of a captioner."""
-
-    model: str  # ALBERT to start from, as it was given
-    clips: PreparedClips
-    train: str  # split to learn from
-    dev: str  # split that chooses the best model
-    backbone: str | None  # where the backbone of the clips lies now
-
-    def provenance(self, rows: CaptionRows) -> dict[str, Any]:
-        """Return what a captioner of these rows is made from."""
-        return {
-            "model": self.model,
-            "captions": rows.fingerprint(),
-            "backbone": self.clips.backbone_fingerprint or self.clips.backbone,
-            "clips": sha256_bytes(
-                "".join(clip.item for clip in self.clips.clips(self.train)).encode()
-            ),
-        }
-
-
-def _train_once(run: Run[CaptionSettings], data: CaptionData) -> CaptionResult:
+def _train_once(
+    run: Run[CaptionSettings], options: TrainCaptionerOptions, clips: PreparedClips
+) -> CaptionResult:
     """Train with one seed."""
-    clips = data.clips
+    train_split = options.train_split
+    dev_split = options.dev_split
+    model = str(options.model)
     world = run.world
     torch.manual_seed(run.settings.seed)  # of fresh layers
     max_tokens = 0  # where each clip has its own grid
     if clips.grid is None:
         numbers = [
             (split, number)
-            for split in (data.train, data.dev)
+            for split in (train_split, dev_split)
             for number in range(len(clips.clips(split)))
         ]
         max_tokens = max(clips.grid_of(split, number).num_tokens for split, number in numbers)
-    captioner, notes = start_captioner(data.model, clips, run.settings, max_tokens, data.backbone)
+    captioner, notes = start_captioner(model, clips, run.settings, max_tokens, options.backbone)
     caption = captioner.model.caption
     settings = replace(
         run.settings,
         objective=caption.objective,
         video_attention=caption.video_attention,
     )
-    rows = CaptionRows(clips, data.train, captioner.tokenizer, settings)
+    rows = CaptionRows(clips, train_split, captioner.tokenizer, settings)
     settings, reasons = settings.resolve(len(rows))
     run = run.resolved(settings)
     settings, metric = run.settings, settings.metric
-    provenance = data.provenance(rows)
+    items = "".join(clip.item for clip in clips.clips(train_split))
+    provenance = {
+        "model": model,
+        "captions": rows.fingerprint(),
+        "backbone": clips.backbone_fingerprint or clips.backbone,
+        "clips": sha256_bytes(items.encode()),
+    }
     run.check_made_from(provenance)
     captioner.to(world.device)
     run.place_model(captioner.model)
     trained = captioner.backbone if clips.kind == "frames" else None
     objective = CaptionObjective(captioner.model, trained, settings.sparsity_weight)
     generation = GenerationSettings(max_length=settings.length, num_beams=settings.num_beams)
-    evaluator = CaptionEvaluator(clips, data.dev, generation, world)
+    evaluator = CaptionEvaluator(clips, dev_split, generation, world)
     # Stored with the model: beams are the default, not those that the evaluations take.
     captioner.generation = GenerationSettings(max_length=settings.length)
     remedy = settings.remedy(captioner.model.config.hidden_size)
     unfinished = CaptionResult(metric=metric, remedy=remedy)
-
-    def evaluate() -> dict[str, float]:
-        captioner.model.eval()
-        return evaluator.scores(captioner)
 
     def load(folder: Path) -> VideoCaptioner:
         best = VideoCaptioner.from_pretrained(folder).to(world.device)
@@ -640,9 +622,7 @@ def _train_once(run: Run[CaptionSettings], data: CaptionData) -> CaptionResult:
         return replace(result, examples=examples, full=full.to_dict())
 
     def write(best: VideoCaptioner, result: CaptionResult) -> None:
-        _model_card(best, settings, data.model, result, f"{run.name}/best").write(
-            run.folder / "best"
-        )
+        _model_card(best, settings, model, result, f"{run.name}/best").write(run.folder / "best")
 
     factors = (
         {}
@@ -658,7 +638,7 @@ def _train_once(run: Run[CaptionSettings], data: CaptionData) -> CaptionResult:
         loop=LoopSettings.over_epochs(
             settings, weight_decay=settings.weight_decay, lr_factors=factors
         ),
-        evaluate=evaluate,
+        evaluate=partial(evaluator.scores, captioner),
         select=metric,
         save=captioner.save_pretrained,
         provenance=provenance,
@@ -666,7 +646,7 @@ def _train_once(run: Run[CaptionSettings], data: CaptionData) -> CaptionResult:
             [f"{_EMPTY}; {remedy}"] if metrics["empty_captions"] == 1 else []
         ),
         notes=[
-            *_caption_data_notes(rows, clips, data.train),
+            *_caption_data_notes(rows, clips, train_split),
             *notes,
             *reasons,
             *_parameter_notes(captioner, world),

@@ -10,10 +10,11 @@ from dataclasses import asdict, dataclass
 from fractions import Fraction
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Self
 
 import numpy as np
 
+from albertkit.captioning.settings import Rounding
 from albertkit.errors import DataError, explain_os_error, requires_package, suggest_existing_path
 from albertkit.files import StrPath
 from albertkit.validation import Range, check_fields
@@ -386,9 +387,6 @@ def _enum_member_of_side_data(kinds: Any, value: int) -> Any:
     kind = object.__new__(kinds)
     kind._value_, kind._name_ = value, f"UNNAMED_{value}"
     return kinds._value2member_map_.setdefault(value, kind)
-
-
-Rounding = Literal["floor", "round", "middle"]
 
 
 @dataclass(frozen=True, kw_only=True)

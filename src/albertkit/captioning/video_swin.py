@@ -25,6 +25,7 @@ from albertkit.captioning.backbone import (
     TokenGrid,
     check_model_unchanged,
     hash_weights,
+    refuse_unfit_parts,
 )
 from albertkit.errors import CheckpointError, ConfigError, DataError
 from albertkit.files import read_typed
@@ -366,7 +367,7 @@ def load_video_swin(
 ) -> VideoSwinBackbone:
     """Load from a file, or make again from settings and weights, which needs no file. Frozen until `requires_grad_()`."""
     if weights is not None:
-        return _build_backbone(dict(settings or {}), weights, name, name)
+        return _build_backbone(dict(settings or {}), weights, name)
     file = find_checkpoint_file(Path(name.removeprefix(KIND)))
     tensors = read_tensor_file(file, key="state_dict")
     captioner = file.parent / "captioner.json"
@@ -384,13 +385,13 @@ def load_video_swin(
             file_settings | {"drop_path_rate": settings.get("drop_path_rate")},
         )
         file_settings = dict(settings)
-    return _build_backbone(file_settings, tensors, name, str(file)).requires_grad_(False)
+    return _build_backbone(file_settings, tensors, name).requires_grad_(False)
 
 
 def read_video_swin(state: StateDict, file: Path, name: str) -> VideoSwinBackbone:
     """Make the Video Swin of a state dict, frozen; arguments and errors as `settings_and_tensors_of_video_swin`."""
     settings, tensors = settings_and_tensors_of_video_swin(state, file)
-    return _build_backbone(settings, tensors, name, str(file)).requires_grad_(False)
+    return _build_backbone(settings, tensors, name).requires_grad_(False)
 
 
 def find_checkpoint_file(path: Path) -> Path:
@@ -503,31 +504,13 @@ def _settings_from_shapes(tensors: StateDict, indices: StateDict) -> dict[str, A
     }
 
 
-def _build_backbone(
-    settings: dict[str, Any],
-    tensors: StateDict,
-    name: str,
-    source: str,
-) -> VideoSwinBackbone:
+def _build_backbone(settings: dict[str, Any], tensors: StateDict, name: str) -> VideoSwinBackbone:
     """Make a backbone without memory and give it the tensors: sizes that only the settings name reserve nothing."""
-    try:
+    with refuse_unfit_parts(name):
         with on_meta_device():
             backbone = VideoSwinBackbone(**settings, name=name)
         backbone.load_state_dict(
             {key: tensor.to(torch.float32, copy=True) for key, tensor in tensors.items()},
             assign=True,
         )
-    except TypeError as error:
-        raise ConfigError(
-            "bad-value",
-            f"`{name}`: {error}",
-            "copy the whole captioner again",
-        ) from None
-    except RuntimeError as error:
-        reason = str(error).splitlines()[-1].strip()
-        raise CheckpointError(
-            "corrupt",
-            f"the weights in `{source}` are not those of its Video Swin: {reason}",
-            "copy or download it again",
-        ) from None
     return backbone.eval()

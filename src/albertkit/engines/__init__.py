@@ -19,7 +19,7 @@ from albertkit.engines.engine import (
     is_bf16_faster,
     reason_not_to_pack,
 )
-from albertkit.engines.onnx import OnnxEngine, OnnxModel, onnx_engine
+from albertkit.engines.onnx import OnnxEngine, OnnxModel
 from albertkit.model.padded import PackedOutput, Trace
 from albertkit.model.pretrained import AlbertModel, PretrainedAlbert, without_torch_threads
 
@@ -45,7 +45,7 @@ def load_engine(model: PretrainedAlbert | str | Path, precision: Precision = "au
     """
     check_precision(precision)
     if isinstance(model, OnnxModel):
-        return onnx_engine(model, precision)
+        return OnnxEngine(model, precision)
     encoder = (model if isinstance(model, PretrainedAlbert) else load_model(model)).encoder_model
     notes: tuple[str, ...] = ()
     if precision == "int8":

@@ -19,7 +19,13 @@ import torch
 from torch import Tensor
 
 from albertkit.batches.packed import PackedBatch
-from albertkit.engines.engine import ModelEngine, Precision, all_modules_by_name, evaluation_mode
+from albertkit.engines.engine import (
+    ModelEngine,
+    Precision,
+    all_modules_by_name,
+    evaluation_mode,
+    parameter_identities,
+)
 from albertkit.model.padded import PackedOutput
 from albertkit.model.pretrained import AlbertModel
 
@@ -125,9 +131,9 @@ class GraphEngine(ModelEngine):
         super().__init__(model, precision, notes)
         self._lock, self._finished = Lock(), torch.cuda.Event()
         self._recording = model.config.max_position_embeddings >= LONGEST
-        self._forget_graphs(self._parameter_identities())
+        self._forget_graphs(parameter_identities(model))
 
-    def _forget_graphs(self, structure: list[tuple | None]) -> None:
+    def _forget_graphs(self, structure: list[tuple]) -> None:
         """Begin without graphs, for the modules and addresses of now."""
         self._recorded_from = structure
         self._casting = copy.copy(self.model)
@@ -135,20 +141,11 @@ class GraphEngine(ModelEngine):
         self._graphs: OrderedDict[Shape, RecordedPass | None] = OrderedDict()  # None: it came once
         self._pool = torch.cuda.graph_pool_handle()
 
-    def _parameter_identities(self) -> list[tuple | None]:
-        """Return what a graph depends on: modules and the addresses of their parameters."""
-        structure: list[tuple | None] = []
-        for _, module in all_modules_by_name(self.model):
-            structure.append((id(module), getattr(module, "eps", None)))
-            for p in module._parameters.values():
-                structure.append(None if p is None else (id(p), p.data_ptr(), p.dtype, p.shape))
-        return structure
-
     @torch.inference_mode()
     def encode(self, batch: PackedBatch, positions: Tensor | None = None) -> PackedOutput:
         """See `Engine.encode`."""
         with self._lock, evaluation_mode(self.model):
-            structure = self._parameter_identities()
+            structure = parameter_identities(self.model)
             if self._recorded_from != structure:
                 self._forget_graphs(structure)
             graph = self._graph(batch, positions)

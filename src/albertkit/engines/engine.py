@@ -19,7 +19,7 @@ from albertkit.errors import ConfigError
 from albertkit.jit import compiled
 from albertkit.model.layers import layer_problem
 from albertkit.model.padded import PackedOutput
-from albertkit.model.pretrained import AlbertModel
+from albertkit.model.pretrained import AlbertModel, PretrainedAlbert
 
 # Instruction sets of the fused engine's loops, by precision.
 FUSED_INSTRUCTIONS = {
@@ -135,10 +135,10 @@ class Engine(ABC):
 
 
 @contextmanager
-def evaluation_mode(model: AlbertModel) -> Iterator[None]:
+def evaluation_mode(model: PretrainedAlbert) -> Iterator[None]:
     """Switch dropout off within the block."""
     training = model.training
-    if training:
+    if training:  # a model that serves is not touched: others compute with it at the same time
         model.eval()
     try:
         yield
@@ -178,6 +178,19 @@ def all_modules_by_name(model: nn.Module) -> list[tuple[str, nn.Module]]:
             (prefix + child, part) for child, part in module._modules.items() if part is not None
         ]
     return modules
+
+
+def parameter_identities(model: nn.Module) -> list[tuple]:
+    """Return what decides a model's outputs but the numbers: its modules, the norms' epsilons, where which parameters lie."""
+    identities: list[tuple] = []
+    for _, module in all_modules_by_name(model):
+        identities.append((id(module), getattr(module, "eps", None)))
+        identities += [
+            (id(p), p.data_ptr(), p.dtype, p.shape)
+            for p in module._parameters.values()
+            if p is not None
+        ]
+    return identities
 
 
 def reason_not_to_pack(model: AlbertModel) -> str:
@@ -224,21 +237,13 @@ class PackedWeights:
             for parameter in self._parameters
             if parameter.data_ptr() not in addresses
         ]
-        self._layout, self._sums = self._current_layout(), self._current_sums()
+        self._layout, self._sums = parameter_identities(model), self._current_sums()
 
     def are_current(self) -> bool:
         """Return whether no parameter was replaced, and no number has changed."""
-        return self._layout == self._current_layout() and self._sums == self._current_sums()
-
-    def _current_layout(self) -> list[tuple]:
-        """Return the parameters' identities, addresses and shapes, and the norms' epsilons."""
-        layout: list[tuple] = []
-        for _, module in all_modules_by_name(self._model):
-            layout += [
-                (id(p), p.data_ptr(), p.shape) for p in module._parameters.values() if p is not None
-            ]
-            layout.append((getattr(module, "eps", None),))
-        return layout
+        return (
+            self._layout == parameter_identities(self._model) and self._sums == self._current_sums()
+        )
 
     def _current_sums(self) -> list[int]:
         return [checksum(words) for words in self._bits_of_parameter]

@@ -227,24 +227,18 @@ class OnnxModel(PretrainedAlbert):
 
 
 class OnnxEngine(Engine):
-    """The engine of a model over ONNX Runtime, in the precision of the export."""
+    """The engine of a model over ONNX Runtime, in the precision of the export; a note says where another was asked for."""
 
-    def __init__(self, model: OnnxModel, notes: tuple[str, ...] = ()) -> None:
+    def __init__(self, model: OnnxModel, precision: Precision) -> None:
+        notes: tuple[str, ...] = ()
+        if precision not in ("auto", model.precision):
+            notes = (f"not {precision}: the ONNX folder was exported in {model.precision}",)
         super().__init__(model.precision, notes)
         self._model = model
 
     def encode(self, batch: PackedBatch, positions: Tensor | None = None) -> PackedOutput:
         """Encode with an exported encoder, as `Engine.encode` does."""
         return self._model.encode(batch, positions=positions)
-
-
-def onnx_engine(model: OnnxModel, precision: Precision) -> OnnxEngine:
-    """Return the engine of a model over ONNX Runtime; a note says where another precision was asked for."""
-    if precision in ("auto", model.precision):
-        return OnnxEngine(model)
-    return OnnxEngine(
-        model, (f"not {precision}: the ONNX folder was exported in {model.precision}",)
-    )
 
 
 def is_onnx_folder(folder: Path) -> bool:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from albertkit.batches.packed import PackedBatch
 from albertkit.conversion.classes import check_vocabulary
+from albertkit.engines.engine import evaluation_mode
 from albertkit.errors import ConfigError, DataError, MachineError
 from albertkit.model.padded import Trace
 from albertkit.model.pretrained import PretrainedAlbert
@@ -122,14 +123,8 @@ def encode_text(
 def compute_states(model: PretrainedAlbert, ids: list[int]) -> tuple[Tensor, Tensor]:
     """Return fp64 [L+1, S, H], the projected embedding and the output of every layer; and attention fp64 [L, A, S, S]."""
     trace = Trace(hidden_states=True, attentions=True)
-    training = model.training
-    if training:  # a model that serves is not touched: others compute with it at the same time
-        model.eval()
-    try:
+    with evaluation_mode(model):
         model.encoder_model.encode(PackedBatch.from_sequences([ids]).to(model.device), trace)
-    finally:
-        if training:
-            model.train()
     assert trace.hidden_states is not None
     assert trace.attentions is not None
     states = torch.stack(trace.hidden_states).double().cpu()

@@ -20,7 +20,7 @@ from albertkit.files import StrPath, read_typed
 from albertkit.model.files import StateDict, read_tensors
 from albertkit.model.pretrained import REFUSED, config_changes_among, on_meta_device
 from albertkit.model_paths import WEIGHTS_FILE, local_folder
-from albertkit.printable import print_note
+from albertkit.printable import Notes, print_note
 from albertkit.tokenizer import files as tokenizer_files
 from albertkit.tokenizer.tokenizer import AlbertTokenizer
 
@@ -50,11 +50,7 @@ class AlbertConfig(core.AlbertConfig):
     @classmethod
     def from_pretrained(cls, folder: str | Path, **changes: Any) -> "AlbertConfig":
         """Read the `config.json` of a folder, or such a file, and set some values."""
-        path = Path(folder)
-        file = path if path.is_file() else local_folder(folder) / "config.json"
-        config = cls.of(
-            make_config_with_notes(read_typed(file, dict[str, Any], "model configuration"), file)[0]
-        )
+        config, _ = read_config_with_notes(folder)
         for name, value in changes.items():
             setattr(config, name, value)
         return config
@@ -75,6 +71,15 @@ class AlbertConfig(core.AlbertConfig):
         if name in _CAPTION and "foreign" in self.__dict__:
             return getattr(CaptionConfig.of(self), name)
         return super().__getattr__(name)
+
+
+def read_config_with_notes(folder: str | Path) -> tuple[AlbertConfig, Notes]:
+    """Read the `config.json` of a folder, or such a file; see `make_config_with_notes`."""
+    path = Path(folder)
+    file = path if path.is_file() else local_folder(folder) / "config.json"
+    values = read_typed(file, dict[str, Any], "model configuration")
+    config, notes = make_config_with_notes(values, file)
+    return AlbertConfig.of(config), notes
 
 
 class AlbertForImageCaptioning(captioning.AlbertForImageCaptioning):

@@ -7,9 +7,7 @@ from pathlib import Path
 from typing import Any, Literal, cast, get_type_hints
 
 from albertkit.captioning.layers import CaptionConfig
-from albertkit.config import make_config_with_notes
 from albertkit.errors import AlbertKitError, CheckpointError, ConfigError, DataError
-from albertkit.files import read_typed
 from albertkit.model.files import read_tensor_file, read_tensors
 from albertkit.model_paths import find_weights, local_folder
 from albertkit.printable import print_note
@@ -20,6 +18,7 @@ from albertkit.swinbert.classes import (
     SwinBertTokenizer,
     describe_loading,
     load_weights,
+    read_config_with_notes,
 )
 from albertkit.swinbert.options import DEFAULT_FOLDER
 from albertkit.validation import list_wrong_values
@@ -107,12 +106,8 @@ def get_albert_model(args: Any) -> tuple[AlbertForImageCaptioning, AlbertConfig,
     folder = local_folder(arguments.model_name_or_path)
     has_weights = arguments.init == "pretrained" or find_weights(folder) is not None
     tensors = read_tensors(folder) if arguments.init != "scratch" and has_weights else {}
-    config_path = Path(arguments.config_name) if arguments.config_name else folder
-    file = config_path if config_path.is_file() else local_folder(config_path) / "config.json"
-    stored, notes = make_config_with_notes(
-        read_typed(file, dict[str, Any], "model configuration"), file
-    )
-    config = _adapt_config(AlbertConfig.of(stored), arguments, folder if tensors else None)
+    stored, notes = read_config_with_notes(arguments.config_name or folder)
+    config = _adapt_config(stored, arguments, folder if tensors else None)
     tokenizer = SwinBertTokenizer.of_run(
         local_folder(arguments.tokenizer_name or folder), arguments.do_lower_case
     )

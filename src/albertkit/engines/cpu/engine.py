@@ -506,22 +506,13 @@ def _pack_linear(
     inputs: int | None = None,
 ) -> Linear:
     """Pack a linear layer; in int8 with a scale for each output."""
+    scale, shift = torch.ones_like(bias), torch.zeros_like(bias)
     if precision == "int8":
-        scale, quantized = quantize(weight)
-        shift = zero_point * quantized.sum(1, dtype=torch.int32)
-        return Linear(
-            pack(quantized, inputs),
-            _pad_to_columns(scale),
-            _pad_to_columns(shift),
-            _pad_to_columns(bias),
-        )
-    packed = pack(weight.to(torch.bfloat16) if precision == "bf16" else weight, inputs)
-    return Linear(
-        packed,
-        _pad_to_columns(torch.ones_like(bias)),
-        _pad_to_columns(torch.zeros_like(bias)),
-        _pad_to_columns(bias),
-    )
+        scale, weight = quantize(weight)
+        shift = zero_point * weight.sum(1, dtype=torch.int32)
+    elif precision == "bf16":
+        weight = weight.to(torch.bfloat16)
+    return Linear(pack(weight, inputs), *map(_pad_to_columns, (scale, shift, bias)))
 
 
 def _pad_to_columns(values: Tensor) -> np.ndarray:
@@ -551,11 +542,11 @@ def model_problem(model: AlbertModel, precision: str) -> str:
 
 def precision_problem(precision: str) -> str:
     """Return what is missing for "fp32", "bf16" or "int8" on this machine, or an empty string."""
-    compiles_for_amx = cpu_target.target_context.codegen().magic_tuple()[2].split(",")
+    compiled_features = cpu_target.target_context.codegen().magic_tuple()[2].split(",")
     for name in engine.FUSED_INSTRUCTIONS[precision]:
         if not engine.has_instructions(name):
             return f"the processor has no {name}"
-        if f"+{name.replace('_', '')}" not in compiles_for_amx:
+        if f"+{name.replace('_', '')}" not in compiled_features:
             return f"numba compiles for a processor without {name} (NUMBA_CPU_NAME, NUMBA_CPU_FEATURES)"
     if (
         precision != "fp32"

@@ -209,6 +209,11 @@ def call_llvm(
     )
 
 
+def int64_constant(number: int) -> ir.Constant:
+    """Return a whole number as LLVM's int64."""
+    return ir.Constant(ir.IntType(64), number)
+
+
 def prefetch(builder: Any, pointer: Any, second_cache: bool) -> None:
     """Emit the fetching of a line of memory into the second cache, or into the first."""
     read_access, locality, data_cache = (

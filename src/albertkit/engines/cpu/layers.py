@@ -167,7 +167,7 @@ class Call(NamedTuple):
 class Scratch(NamedTuple):
     """Scratch buffers of one thread. S: the longest sequence, rounded up to COLUMNS; D': D rounded up to VECTOR."""
 
-    sums: np.ndarray  # int32 or fp32 [MOST_ROWS, COLUMNS]
+    sums: np.ndarray  # int32 or fp32 [MAX_TILE_ROWS, COLUMNS]
     embedded: np.ndarray  # fp32 [BLOCK_ROWS, E'], zeros
     unit_scale: np.ndarray  # fp32 [BLOCK_ROWS]
     context: np.ndarray  # fp32 [1, H'], zeros
@@ -184,13 +184,13 @@ class Scratch(NamedTuple):
     outlier_columns: np.ndarray  # int32 [part], of a row's outliers
     excess: np.ndarray  # fp32 [part]
     peaks: np.ndarray  # fp32 [part / TABLE_ROWS]
-    query: np.ndarray  # [MOST_ROWS, D rounded up to COLUMNS], zeros, as `Chunk.qkv`
+    query: np.ndarray  # [MAX_TILE_ROWS, D rounded up to COLUMNS], zeros, as `Chunk.qkv`
     keys: np.ndarray  # uint32, a word is what one step of a tile multiplies: [S · words of a query]
     values: np.ndarray  # the same: [words of S · D']
-    scores: np.ndarray  # fp32 [MOST_ROWS, S]
-    shares: np.ndarray  # [MOST_ROWS, S], as `Chunk.qkv`
-    weighted: np.ndarray  # fp32 [MOST_ROWS, COLUMNS]
-    factors: np.ndarray  # fp32 [MOST_ROWS]
+    scores: np.ndarray  # fp32 [MAX_TILE_ROWS, S]
+    shares: np.ndarray  # [MAX_TILE_ROWS, S], as `Chunk.qkv`
+    weighted: np.ndarray  # fp32 [MAX_TILE_ROWS, COLUMNS]
+    factors: np.ndarray  # fp32 [MAX_TILE_ROWS]
 
 
 # --- embeddings -----------------------------------------------------------------------------------

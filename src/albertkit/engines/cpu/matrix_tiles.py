@@ -18,14 +18,14 @@ from numba.core import cgutils, types
 from numba.core.registry import cpu_target
 from numba.extending import intrinsic
 
-from albertkit.jit import call_llvm, prefetch
+from albertkit.jit import call_llvm, int64_constant, prefetch
 
 ROWS = 32  # of a full tile
 SIDE = 16  # rows and columns of a matrix register; words of a row
 LINES = 8  # of the cache, fetched one after the other
 _BYTES_OF = 1024  # a register
 
-_I64, _WORD, _BYTE = ir.IntType(64), ir.IntType(32), ir.IntType(8)
+_BYTE = ir.IntType(8)
 _BYTES = _BYTE.as_pointer()
 _PRODUCT = {"int8": "llvm.x86.tdpbusd", "bf16": "llvm.x86.tdpbf16ps"}
 _LEFT, _RIGHT = 4, 6  # the first registers of rows and of the weight; sums begin at 0
@@ -80,22 +80,22 @@ def release(context):
 
 
 def emit(numbers: str, builder: Any, *arguments: Any) -> None:
-    """Emit the tile: see `tiles.tile`."""
+    """Emit the tile: see `tiles.multiply_tile`."""
     rows, stride, count, vectors, weight, steps, following, fetched, sums, sums_stride = arguments
     kernel = _Kernel(builder, numbers, rows, stride, steps, following, fetched, sums_stride)
-    is_tall = builder.icmp_signed(">", count, ir.Constant(_I64, SIDE))
-    pairs = builder.lshr(vectors, ir.Constant(_I64, 1))
-    pair_size = builder.shl(steps, ir.Constant(_I64, 7))
+    is_tall = builder.icmp_signed(">", count, int64_constant(SIDE))
+    pairs = builder.lshr(vectors, int64_constant(1))
+    pair_size = builder.shl(steps, int64_constant(7))
     for tall, likely in ((2, is_tall), (1, builder.not_(is_tall))):
         with builder.if_then(likely):
             with cgutils.for_range(builder, pairs) as loop:
                 right = builder.gep(weight, [builder.mul(loop.index, pair_size)])
-                target = builder.gep(sums, [builder.shl(loop.index, ir.Constant(_I64, 7))])
+                target = builder.gep(sums, [builder.shl(loop.index, int64_constant(7))])
                 kernel.emit(tall, 2, right, target)
             with builder.if_then(builder.trunc(vectors, ir.IntType(1))):
                 right = builder.gep(weight, [builder.mul(pairs, pair_size)])
                 kernel.emit(
-                    tall, 1, right, builder.gep(sums, [builder.shl(pairs, ir.Constant(_I64, 7))])
+                    tall, 1, right, builder.gep(sums, [builder.shl(pairs, int64_constant(7))])
                 )
 
 
@@ -121,25 +121,23 @@ class _Kernel:
         )
         self.stride, self.steps, self.sums_stride = (
             stride,
-            builder.lshr(steps, ir.Constant(_I64, 4)),
+            builder.lshr(steps, int64_constant(4)),
             sums_stride,
         )
-        self.rows = (rows, builder.gep(rows, [builder.shl(stride, ir.Constant(_I64, 4))]))
+        self.rows = (rows, builder.gep(rows, [builder.shl(stride, int64_constant(4))]))
 
     def emit(self, tall: int, wide: int, weight: Any, sums: Any) -> None:
         """Emit a loop over the steps, for `tall` times 16 rows and `wide` times 16 columns."""
-        builder, line = self.builder, ir.Constant(_I64, 64)
+        builder, line = self.builder, int64_constant(64)
         register = partial(ir.Constant, _BYTE)
         for number in range(4):
             if number // 2 < tall and number % 2 < wide:
                 call_llvm(builder, "llvm.x86.tilezero", [register(number)])
         with cgutils.for_range(builder, self.steps) as loop:
-            along = builder.shl(loop.index, ir.Constant(_I64, 6))
-            right = builder.gep(
-                weight, [builder.mul(loop.index, ir.Constant(_I64, _BYTES_OF * wide))]
-            )
+            along = builder.shl(loop.index, int64_constant(6))
+            right = builder.gep(weight, [builder.mul(loop.index, int64_constant(_BYTES_OF * wide))])
             for j in range(wide):
-                at = builder.gep(right, [ir.Constant(_I64, _BYTES_OF * j)])
+                at = builder.gep(right, [int64_constant(_BYTES_OF * j)])
                 call_llvm(builder, "llvm.x86.tileloadd64", [register(_RIGHT + j), at, line])
             for i in range(tall):
                 at = builder.gep(self.rows[i], [along])
@@ -154,18 +152,18 @@ class _Kernel:
                         self._prefetch_panel(loop.index)
         for i in range(tall):
             for j in range(wide):
-                below = builder.mul(self.sums_stride, ir.Constant(_I64, SIDE * i))
-                at = builder.gep(sums, [builder.add(below, ir.Constant(_I64, 64 * j))])
+                below = builder.mul(self.sums_stride, int64_constant(SIDE * i))
+                at = builder.gep(sums, [builder.add(below, int64_constant(64 * j))])
                 call_llvm(
                     builder, "llvm.x86.tilestored64", [register(2 * i + j), at, self.sums_stride]
                 )
 
     def _prefetch_panel(self, step: Any) -> None:
         """Emit a step's prefetches of the weight's next panel."""
-        builder, lines = self.builder, [ir.Constant(_I64, 64 * line) for line in range(LINES)]
+        builder, lines = self.builder, [int64_constant(64 * line) for line in range(LINES)]
         first = builder.mul(step, self.fetched)
         with cgutils.for_range(builder, self.fetched) as loop:
-            block = builder.mul(builder.add(first, loop.index), ir.Constant(_I64, 64 * LINES))
+            block = builder.mul(builder.add(first, loop.index), int64_constant(64 * LINES))
             for line in lines:
                 prefetch(
                     builder,

@@ -16,7 +16,7 @@ from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 from albertkit.engines.cpu.tiles import VECTOR, VECTORS, fill_register, load_register, store
-from albertkit.jit import call_llvm, call_once_emitted
+from albertkit.jit import call_llvm, call_once_emitted, int64_constant
 
 
 @intrinsic
@@ -44,10 +44,10 @@ def transpose(context, source, holders, first, last, column, words, out, at, str
         )
         strides = [builder.extract_value(copies.strides, axis) for axis in range(2)]
         start = builder.gep(
-            builder.bitcast(copies.data, _BYTES), [builder.shl(arguments[4], ir.Constant(_I64, 2))]
+            builder.bitcast(copies.data, _BYTES), [builder.shl(arguments[4], int64_constant(2))]
         )
         corner = builder.bitcast(builder.gep(target.data, [arguments[7]]), _BYTES)
-        step = builder.shl(arguments[8], ir.Constant(_I64, 2))
+        step = builder.shl(arguments[8], int64_constant(2))
         values = [start, *strides, members.data, *(arguments[n] for n in (2, 3, 5)), corner, step]
         call_once_emitted(builder, "albertkit_transpose", _emit_transposed, values)
         return context.get_dummy_value()
@@ -70,7 +70,7 @@ def _emit_transposed(
     """Emit `transpose`: squares of 8, 4, 2 and 1 change places, as in a transposition by hand."""
     registers = []
     for t in range(VECTOR):
-        token = builder.add(first, ir.Constant(_I64, t))
+        token = builder.add(first, int64_constant(t))
         token = builder.select(builder.icmp_signed("<", token, last), token, last)
         holder = builder.load(builder.gep(holders, [token]))
         at = builder.add(builder.mul(holder, copy), builder.mul(token, row))
@@ -89,8 +89,8 @@ def _emit_transposed(
                 for lanes in (upper_lanes, lower_lanes)
             )
     for w, register in enumerate(registers):
-        with builder.if_then(builder.icmp_signed("<", ir.Constant(_I64, w), words), likely=True):
-            store(builder, register, builder.gep(out, [builder.mul(stride, ir.Constant(_I64, w))]))
+        with builder.if_then(builder.icmp_signed("<", int64_constant(w), words), likely=True):
+            store(builder, register, builder.gep(out, [builder.mul(stride, int64_constant(w))]))
 
 
 @intrinsic
@@ -117,7 +117,7 @@ def interleave_tokens(context, first, second, begin, out, at):
 
 GELU_TANH, GELU_ERF, RELU, STORE, ADD, TANH = range(6)  # how a linear layer's output is finished
 
-_I64, _WORD, _HALF, _FLOAT = ir.IntType(64), ir.IntType(32), ir.IntType(16), ir.FloatType()
+_WORD, _HALF, _FLOAT = ir.IntType(32), ir.IntType(16), ir.FloatType()
 _BYTES = ir.IntType(8).as_pointer()
 _WORDS, _HALVES, _FLOATS = (ir.VectorType(kind, VECTOR) for kind in (_WORD, _HALF, _FLOAT))
 _FAST = ("contract", "nsz", "nnan")
@@ -286,7 +286,7 @@ def finish_rows(context, sums, count, columns, first_column, vectors, scale, top
             return builder.bitcast(builder.gep(start, [arguments[3]]), _BYTES)
 
         (sums_data, sums_stride), (scales, step), (target, stride) = data(0), data(5), data(8)
-        size = ir.Constant(_I64, 4 if out_dtype == types.float32 else 2)
+        size = int64_constant(4 if out_dtype == types.float32 else 2)
         start = builder.add(builder.mul(arguments[6], stride), builder.mul(arguments[3], size))
         values = [
             *(sums_data, sums_stride, *(of_column(position) for position in range(3))),
@@ -311,13 +311,11 @@ def _emit_kinds(is_int8: bool, out_dtype: types.Type, builder: Any, *arguments: 
             argument.add_attribute("noalias")
     count, vectors, how = arguments[8:]
     after = builder.append_basic_block("finished")
-    kinds = builder.switch(
-        builder.add(builder.mul(how, ir.Constant(_I64, VECTORS)), vectors), after
-    )
+    kinds = builder.switch(builder.add(builder.mul(how, int64_constant(VECTORS)), vectors), after)
     for finish in _FINISH:
         for registers in range(1, VECTORS + 1):
             block = builder.append_basic_block(f"finish_{finish}_{registers}")
-            kinds.add_case(ir.Constant(_I64, finish * VECTORS + registers), block)
+            kinds.add_case(int64_constant(finish * VECTORS + registers), block)
             builder.position_at_end(block)
             columns = [
                 _SixteenColumns(builder, arguments, register, is_int8)
@@ -335,11 +333,11 @@ class _SixteenColumns:
     def __init__(self, builder: Any, arguments: Any, register: int, is_int8: bool) -> None:
         def of(pointer: Any, kind: Any = _FLOATS) -> Any:
             return load_register(
-                builder, _register_at(builder, pointer, ir.Constant(_I64, register), 4), kind
+                builder, _register_at(builder, pointer, int64_constant(register), 4), kind
             )
 
         _, _, scales, shifts, biases = arguments[:5]
-        self.at, self.is_int8 = ir.Constant(_I64, register), is_int8
+        self.at, self.is_int8 = int64_constant(register), is_int8
         self.scale, self.bias = Lanes(builder, of(scales)), Lanes(builder, of(biases))
         self.shift = of(shifts, _WORDS) if is_int8 else None
 
@@ -368,7 +366,7 @@ def _emit_row(
     row_sums = builder.gep(sums, [builder.mul(row_index, sums_stride)])
     target = builder.gep(out, [builder.mul(row_index, stride)])
     scale = load_register(
-        builder, builder.gep(row_scales, [builder.shl(row_index, ir.Constant(_I64, 2))]), _FLOAT
+        builder, builder.gep(row_scales, [builder.shl(row_index, int64_constant(2))]), _FLOAT
     )
     row_scale = Lanes(builder, fill_register(builder, scale))
     size = 4 if out_dtype == types.float32 else 2
@@ -392,11 +390,11 @@ def _emit_row(
 
 def _register_at(builder: Any, pointer: Any, register: Any, size: int) -> Any:
     """Return where a register of a row begins, of numbers of so many bytes."""
-    return builder.gep(pointer, [builder.mul(register, ir.Constant(_I64, VECTOR * size))])
+    return builder.gep(pointer, [builder.mul(register, int64_constant(VECTOR * size))])
 
 
 def _cast_to(builder: Any, value: Any, dtype: types.Type) -> Any:
-    """Convert like `arithmetic.as_held`."""
+    """Convert like `arithmetic.cast_like`."""
     if dtype == types.float32:
         return value
     return call_llvm(builder, "llvm.x86.avx512bf16.cvtneps2bf16.512", [value], _HALVES)
@@ -447,10 +445,10 @@ def _emit_exponentials(
     total = cgutils.alloca_once_value(builder, nothing)
     size = 4 if share_dtype == types.float32 else 2
     registers = builder.udiv(
-        builder.add(length, ir.Constant(_I64, VECTOR - 1)), ir.Constant(_I64, VECTOR)
+        builder.add(length, int64_constant(VECTOR - 1)), int64_constant(VECTOR)
     )
-    last = builder.sub(registers, ir.Constant(_I64, 1))
-    filled = builder.trunc(builder.sub(length, builder.shl(last, ir.Constant(_I64, 4))), _WORD)
+    last = builder.sub(registers, int64_constant(1))
+    filled = builder.trunc(builder.sub(length, builder.shl(last, int64_constant(4))), _WORD)
     is_valid = builder.icmp_signed(
         "<", ir.Constant(_WORDS, list(range(VECTOR))), fill_register(builder, filled)
     )
@@ -482,7 +480,7 @@ def _emit_exponentials(
 
 def _largest(builder: Any, scores: Any, registers: Any) -> Lanes:
     """Emit the largest of a row of registers, in all lanes: four at a time, since one maximum waits for the one before."""
-    lowest, four = ir.Constant(_FLOATS, [float("-inf")] * VECTOR), ir.Constant(_I64, 4)
+    lowest, four = ir.Constant(_FLOATS, [float("-inf")] * VECTOR), int64_constant(4)
     tops = [cgutils.alloca_once_value(builder, lowest) for _ in range(4)]
 
     def note(register: Any, top: Any) -> None:
@@ -492,16 +490,16 @@ def _largest(builder: Any, scores: Any, registers: Any) -> Lanes:
         builder.store(_maximum(score, Lanes(builder, builder.load(top))).value, top)
 
     fours = builder.udiv(registers, four)
-    with builder.if_then(builder.icmp_signed(">", fours, ir.Constant(_I64, 0))):
+    with builder.if_then(builder.icmp_signed(">", fours, int64_constant(0))):
         with cgutils.for_range(builder, fours) as loop:
             first = builder.mul(loop.index, four)
             for number, top in enumerate(tops):
-                note(builder.add(first, ir.Constant(_I64, number)), top)
+                note(builder.add(first, int64_constant(number)), top)
         lanes = [Lanes(builder, builder.load(top)) for top in tops]
         largest = _maximum(_maximum(lanes[0], lanes[1]), _maximum(lanes[2], lanes[3]))
         builder.store(largest.value, tops[0])
     with cgutils.for_range_slice(
-        builder, builder.mul(fours, four), registers, ir.Constant(_I64, 1)
+        builder, builder.mul(fours, four), registers, int64_constant(1)
     ) as (register, _):
         note(register, tops[0])
     maxima = builder.load(tops[0])
@@ -523,7 +521,7 @@ def write_scaled(context, sums, count, factors, columns, out, top, first_column)
 
         (rows, sums_stride), (scales, _), (target, stride) = data(0), data(2), data(4)
         start = builder.add(
-            builder.mul(arguments[5], stride), builder.shl(arguments[6], ir.Constant(_I64, 2))
+            builder.mul(arguments[5], stride), builder.shl(arguments[6], int64_constant(2))
         )
         addresses = [
             rows,
@@ -551,13 +549,13 @@ def _emit_scaled(
     stride: Any,
 ) -> None:
     """Emit `write_scaled`, register by register: of the last one a mask stores the part that belongs to the row."""
-    lanes, sixteen = ir.Constant(_WORDS, list(range(VECTOR))), ir.Constant(_I64, VECTOR)
-    registers = builder.udiv(builder.add(columns, ir.Constant(_I64, VECTOR - 1)), sixteen)
+    lanes, sixteen = ir.Constant(_WORDS, list(range(VECTOR))), int64_constant(VECTOR)
+    registers = builder.udiv(builder.add(columns, int64_constant(VECTOR - 1)), sixteen)
     with cgutils.for_range(builder, count) as row:
         source = builder.gep(sums, [builder.mul(row.index, sums_stride)])
         target = builder.gep(out, [builder.mul(row.index, stride)])
         factor = load_register(
-            builder, builder.gep(factors, [builder.shl(row.index, ir.Constant(_I64, 2))]), _FLOAT
+            builder, builder.gep(factors, [builder.shl(row.index, int64_constant(2))]), _FLOAT
         )
         with cgutils.for_range(builder, registers) as loop:
             value = load_register(builder, _register_at(builder, source, loop.index, 4), _FLOATS)

@@ -25,17 +25,15 @@ from torch import Tensor
 
 from albertkit.engines.arithmetic import WITHIN
 from albertkit.engines.cpu import matrix_tiles
-from albertkit.jit import call_llvm, call_once_emitted, prefetch
+from albertkit.jit import call_llvm, call_once_emitted, int64_constant, prefetch
 
-ROWS, VECTORS = (
-    6,
-    4,
-)  # of a full tile; `num_rows_of_tile` says how many it has where it is matrix_tiles'
+# Of a full tile; `num_rows_of_tile` says how many it has where it is matrix_tiles'
+ROWS, VECTORS = 6, 4
 MAX_TILE_ROWS = matrix_tiles.ROWS
 VECTOR = 16  # 32-bit numbers of a register
 COLUMNS = VECTORS * VECTOR
 
-_I64, _WORD, _BYTE = ir.IntType(64), ir.IntType(32), ir.IntType(8)
+_WORD, _BYTE = ir.IntType(32), ir.IntType(8)
 _BYTES = _BYTE.as_pointer()
 _WORDS, _FLOATS = ir.VectorType(_WORD, VECTOR), ir.VectorType(ir.FloatType(), VECTOR)
 # LLVM knows both under the types they once had, and brings them up to date itself.
@@ -107,7 +105,7 @@ def multiply_tile(context, left, row, count, right, start, vectors, steps, ahead
                 matrix_tiles.emit,
             )
         else:
-            shape = builder.add(builder.shl(count, ir.Constant(_I64, 2)), vectors)
+            shape = builder.add(builder.shl(count, int64_constant(2)), vectors)
             values, emit = (
                 [first, stride, shape, weight, steps, following, corner, sums_stride],
                 _emit,
@@ -143,7 +141,7 @@ def _overload_num_column_registers_of_tile(rows):
 
 
 def fetching(rows: Any, tiles: Any, size: Any) -> Any:
-    """Return what `tile` is told to fetch in each step, and how many numbers of the next panel that is for a tile."""
+    """Return what `multiply_tile` is told to fetch in each step, and how many numbers of the next panel that is for a tile."""
 
 
 @overload(fetching, jit_options=WITHIN)
@@ -184,7 +182,7 @@ def panel_offset(rows: Any, steps: Any, columns: Any, register: Any, step: Any) 
 
 
 @overload(panel_offset, jit_options=WITHIN)
-def _overload_columns_of_panelfset(rows, steps, columns, register, step):
+def _overload_panel_offset(rows, steps, columns, register, step):
     if not _in_matrices(rows):
         return lambda rows, steps, columns, register, step: step * columns + register * VECTOR
     side = matrix_tiles.SIDE
@@ -206,17 +204,15 @@ def _emit(numbers: str, builder: Any, *arguments: Any) -> None:
     for count in range(1, ROWS + 1):
         for vectors in range(1, VECTORS + 1):
             block = builder.append_basic_block(f"tile_{count}x{vectors}")
-            shapes.add_case(ir.Constant(_I64, (count << 2) + vectors), block)
+            shapes.add_case(int64_constant((count << 2) + vectors), block)
             builder.position_at_end(block)
-            at = [
-                builder.gep(rows, [builder.mul(stride, ir.Constant(_I64, i))]) for i in range(count)
-            ]
+            at = [builder.gep(rows, [builder.mul(stride, int64_constant(i))]) for i in range(count)]
             for i, registers in enumerate(
                 _emit_loop(builder, numbers, at, weight, steps, ahead, vectors)
             ):
                 for j, register in enumerate(registers):
                     offset = builder.add(
-                        builder.mul(sums_stride, ir.Constant(_I64, i)), ir.Constant(_I64, 64 * j)
+                        builder.mul(sums_stride, int64_constant(i)), int64_constant(64 * j)
                     )
                     store(builder, register, builder.gep(sums, [offset]))
             builder.branch(after)
@@ -235,18 +231,16 @@ def _emit_loop(
     )
     builder.branch(body)
     builder.position_at_end(body)
-    step = builder.phi(_I64)
-    step.add_incoming(ir.Constant(_I64, 0), before)
+    step = builder.phi(ir.IntType(64))
+    step.add_incoming(int64_constant(0), before)
     sums = [[builder.phi(kind) for _ in range(vectors)] for _ in rows_at]
-    words = builder.shl(step, ir.Constant(_I64, 2))
-    line = builder.gep(weights, [builder.mul(step, ir.Constant(_I64, 64 * vectors))])
+    words = builder.shl(step, int64_constant(2))
+    line = builder.gep(weights, [builder.mul(step, int64_constant(64 * vectors))])
     registers = [
-        load_register(builder, builder.gep(line, [ir.Constant(_I64, 64 * j)]), _WORDS)
+        load_register(builder, builder.gep(line, [int64_constant(64 * j)]), _WORDS)
         for j in range(vectors)
     ]
-    prefetch(
-        builder, builder.gep(ahead, [builder.shl(step, ir.Constant(_I64, 6))]), second_cache=True
-    )
+    prefetch(builder, builder.gep(ahead, [builder.shl(step, int64_constant(6))]), second_cache=True)
     following = []
     for at, before_row in zip(rows_at, sums, strict=True):
         word = fill_register(builder, load_register(builder, builder.gep(at, [words]), _WORD))
@@ -263,7 +257,7 @@ def _emit_loop(
         for old, new in zip(olds, news, strict=True):
             old.add_incoming(ir.Constant(kind, None), before)
             old.add_incoming(new, body)
-    step_after = builder.add(step, ir.Constant(_I64, 1))
+    step_after = builder.add(step, int64_constant(1))
     step.add_incoming(step_after, body)
     builder.cbranch(builder.icmp_signed("<", step_after, steps), body, after)
     builder.position_at_end(after)
@@ -294,7 +288,7 @@ def store(builder: Any, value: Any, pointer: Any) -> None:
 
 
 def pack(weight: Tensor, inputs: int | None = None) -> np.ndarray:
-    """Lay a matrix out as `tile` reads it, flat: panels of COLUMNS outputs, of which each step takes four, two or one input.
+    """Lay a matrix out as `multiply_tile` reads it, flat: panels of COLUMNS outputs, each step of four, two or one input.
 
     Where tiles are matrix_tiles', a panel's registers of 16 steps by 16 columns lie in the order in
     which they are read.

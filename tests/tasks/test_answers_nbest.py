@@ -1,5 +1,7 @@
 """n-best answers, null odds and thresholds against what google-research/albert wrote for the same logits (golden `squad`)."""
 
+import functools
+
 import numpy as np
 import pytest
 import torch
@@ -7,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from albertkit.files import read_json
-from albertkit.tables.bad_rows import BadRows
 from albertkit.tasks.answers import answer_features, best_threshold, gold_answers_by_id
 from albertkit.tasks.metrics import question_scores, squad_scores
 from albertkit.tasks.nbest import (
@@ -19,11 +20,8 @@ from albertkit.tasks.nbest import (
     top_span_positions,
     window_of_sequence,
 )
-from albertkit.tasks.questions import read_questions
-from albertkit.tokenizer import AlbertTokenizer
 
 SETTINGS = {"s384": (384, 128), "s128": (128, 32)}
-SETS = {"v11": "v11_dev60.json", "v20": "v20_dev60.json", "edge": "edge_cases.json"}
 LIMITS = {"n20_l30": (20, 30), "n5_l8": (5, 8)}
 SPANS = [("v11", "s128", ""), ("v11", "s128", "_ties"), ("v11", "s384", ""), ("edge", "s128", "")]
 BEAMS = [
@@ -49,40 +47,32 @@ class AskedQuestion:
 
 
 @pytest.fixture(scope="module")
-def questions(golden, data):
-    tokenizer = AlbertTokenizer.from_pretrained(data / "albert")
-    cache = {}
-
+def questions(golden, tokenizer, read_golden_questions):
+    @functools.cache
     def of(kind, setting):
-        if (kind, setting) not in cache:
-            examples = list(
-                read_questions(
-                    golden / "squad" / SETS[kind], version=2, labelled=True, bad_rows=BadRows()
-                )
+        examples = read_golden_questions(kind)
+        length, stride = SETTINGS[setting]
+        features = answer_features(
+            examples,
+            tokenizer,
+            length=length,
+            doc_stride=stride,
+            max_query_length=64,
+            labelled=False,
+        )
+        names = np.load(golden / "squad" / f"features_{kind}_{setting}.npz")["qas_id"]
+        return [
+            AskedQuestion(
+                example,
+                [
+                    window_of_sequence(features, m)
+                    for m in np.flatnonzero(features.examples == number)
+                ],
+                np.flatnonzero(names == example.id),
             )
-            length, stride = SETTINGS[setting]
-            features = answer_features(
-                examples,
-                tokenizer,
-                length=length,
-                doc_stride=stride,
-                max_query_length=64,
-                labelled=False,
-            )
-            names = np.load(golden / "squad" / f"features_{kind}_{setting}.npz")["qas_id"]
-            cache[kind, setting] = [
-                AskedQuestion(
-                    example,
-                    [
-                        window_of_sequence(features, m)
-                        for m in np.flatnonzero(features.examples == number)
-                    ],
-                    np.flatnonzero(names == example.id),
-                )
-                for number, example in enumerate(examples)
-                if example.id not in NOT_COMPARED
-            ]
-        return cache[kind, setting]
+            for number, example in enumerate(examples)
+            if example.id not in NOT_COMPARED
+        ]
 
     return of
 

@@ -6,39 +6,35 @@ import numpy as np
 import pytest
 import torch
 from scipy.stats import binomtest
+from small_models import tiny_config
 from torch.testing import assert_close
 
 from albertkit.batches.features import LabelledBatch
-from albertkit.config import AlbertConfig
 from albertkit.conversion.convert import convert
 from albertkit.errors import ConfigError
 from albertkit.model import AlbertForBeamQuestionAnswering, AlbertForQuestionAnswering, PackedBatch
-from albertkit.tables.bad_rows import BadRows
 from albertkit.tasks.answers import AnswerTask, mask_outside_text
 from albertkit.tasks.metrics import squad_scores
 from albertkit.tasks.models import run_model
-from albertkit.tasks.questions import AnnotatedAnswer, QuestionExample, read_questions
+from albertkit.tasks.questions import AnnotatedAnswer, QuestionExample
+
+from .conftest import reread, whole_batch
 
 HEADS = ["spans", "beam"]
 PLACES = ("Rome", "Oslo", "Lima", "Bern", "Kiel")
 
 
-def tiny_model(task, vocab_size=30_000, dropout=0.0):
+def tiny_model(task):
     torch.manual_seed(0)
-    config = AlbertConfig.from_dict(
-        dict(
-            vocab_size=vocab_size,
-            embedding_size=16,
-            hidden_size=48,
-            num_hidden_layers=2,
-            num_attention_heads=4,
-            intermediate_size=64,
-            max_position_embeddings=128,
-            hidden_dropout_prob=dropout,
-            attention_probs_dropout_prob=dropout,
-            classifier_dropout_prob=0.0,
-            initializer_range=0.1,
-        )
+    config = tiny_config(
+        vocab_size=30_000,
+        hidden_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=64,
+        max_position_embeddings=128,
+        classifier_dropout_prob=0.0,
+        initializer_range=0.1,
     )
     return task.model_class(config).eval()
 
@@ -108,7 +104,7 @@ def test_losses_are_those_of_single_rows(tokenizer, head):
     model = tiny_model(task)
     features = task.features(questions(), tokenizer, labelled=True)
     assert features.num_sequences > 20
-    packed = total(task, model, features.batch(np.arange(features.num_sequences)))
+    packed = total(task, model, whole_batch(features))
     single = 0.0
     for number in range(features.num_sequences):
         batch = features.batch(np.array([number]))
@@ -126,7 +122,7 @@ def test_losses_are_those_of_single_rows(tokenizer, head):
         single += model(**inputs).loss.item()
     assert packed.item() == pytest.approx(single, rel=1e-5)
     features.per_sequence["start_positions"][5] += 1
-    changed = total(task, model, features.batch(np.arange(features.num_sequences)))
+    changed = total(task, model, whole_batch(features))
     assert changed.item() != pytest.approx(single, rel=1e-5)
 
 
@@ -204,13 +200,11 @@ def test_googles_squad_2_model(golden, converted):
     assert_close(beams.cls_logits, expected["cls_logits"], atol=1e-5, rtol=1e-5)
 
 
-def test_where_no_answer_may_lie(tokenizer, golden):
+def test_where_no_answer_may_lie(tokenizer, golden, read_golden_questions):
     """Against Google's `p_mask` of the same windows."""
     task = AnswerTask(name="squad2", version=2, length=128, stride=32)
-    file = golden / "squad/v20_dev60.json"
-    examples = list(read_questions(file, version=2, labelled=False, bad_rows=BadRows()))
-    features = task.features(examples, tokenizer, labelled=False)
-    batch = features.batch(np.arange(features.num_sequences))
+    features = task.features(read_golden_questions("v20"), tokenizer, labelled=False)
+    batch = whole_batch(features)
     expected = np.load(golden / "squad/features_v20_s128.npz")
     ours = batch.packed.unpack(mask_outside_text(batch.packed).int() + 1)  # 0 at padding
     theirs = torch.from_numpy(np.where(expected["input_mask"] == 1, expected["p_mask"] + 1, 0))
@@ -235,7 +229,7 @@ def test_what_is_learned_is_predicted(tokenizer, tmp_path, head, version):
     examples = questions(version)
     features = task.features(examples, tokenizer, labelled=True)
     assert features.num_sequences == len(examples)
-    batch = features.batch(np.arange(features.num_sequences))
+    batch = whole_batch(features)
     untrained = predicted(task, model, tokenizer, version=version)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     model.train()
@@ -320,7 +314,7 @@ def test_the_threshold_that_is_chosen_is_the_one_that_decides(tokenizer):
     assert details["threshold_from"] == "dev"
     # Whatever it was before
     assert chosen.calibrated(questions(), after, "train").threshold == chosen.threshold
-    assert AnswerTask.from_dict(json.loads(json.dumps(chosen.to_dict()))) == chosen
+    assert reread(chosen) == chosen
 
 
 def test_of_questions_better_left_alone_none_is_answered():

@@ -15,8 +15,9 @@ from albertkit.tasks.answers import (
 )
 from albertkit.tasks.questions import AnnotatedAnswer, QuestionExample, read_questions
 
+from .conftest import GOLDEN_QUESTIONS
+
 SETTINGS = {"s384": (384, 128, 64), "s128": (128, 32, 64), "s96q12": (96, 48, 12)}
-SETS = {"v11": "v11_dev60.json", "v20": "v20_dev60.json", "edge": "edge_cases.json"}
 PLACES = {"tok_start_to_orig_index", "tok_end_to_orig_index"}
 DROPPED_BY_GOOGLE = ["edge-a-09", "edge-a-10"]  # "MISMATCH DETECTED": heavy accents, Hangul
 # Every piece of the golden files whose place is another: question, piece, our text, theirs. Google
@@ -45,10 +46,9 @@ INEXACT_AT_GOOGLE = {
 
 
 @pytest.fixture(scope="module")
-def load(golden, tokenizer):
+def load(golden, tokenizer, read_golden_questions):
     def load_golden(kind, setting):
-        file = golden / "squad" / SETS[kind]
-        examples = list(read_questions(file, version=2, labelled=True, bad_rows=BadRows()))
+        examples = read_golden_questions(kind)
         length, stride, query = SETTINGS[setting]
         settings = {"length": length, "doc_stride": stride, "max_query_length": query}
         features = answer_features(examples, tokenizer, labelled=True, **settings)
@@ -139,7 +139,7 @@ def other_places(loaded, tokenizer):
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
-@pytest.mark.parametrize("kind", SETS)
+@pytest.mark.parametrize("kind", GOLDEN_QUESTIONS)
 def test_all_arrays_are_googles(load, tokenizer, kind, setting):
     loaded = load(kind, setting)
     assert differing(loaded) <= PLACES
@@ -151,12 +151,14 @@ def test_all_arrays_are_googles(load, tokenizer, kind, setting):
 
 
 def test_every_place_of_the_list_is_found(load, tokenizer):
-    differences = set().union(*(other_places(load(kind, "s384"), tokenizer) for kind in SETS))
+    differences = set().union(
+        *(other_places(load(kind, "s384"), tokenizer) for kind in GOLDEN_QUESTIONS)
+    )
     assert differences == INEXACT_AT_GOOGLE
 
 
 def test_no_question_is_dropped_and_every_answer_comes_back(load):
-    for kind in SETS:
+    for kind in GOLDEN_QUESTIONS:
         for setting in SETTINGS:
             examples, features, _ = load(kind, setting)
             assert set(features.examples) == set(range(len(examples)))

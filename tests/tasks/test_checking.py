@@ -24,7 +24,7 @@ from albertkit.tasks.tagging_files import TaggedExample
 from albertkit.tasks.texts import TextExample, official_task, table_task
 from albertkit.tokenizer import AlbertTokenizer
 
-from .conftest import read_examples
+from .conftest import COLUMNS, read_examples, text_examples
 
 
 def check(tokenizer, train, dev, kind="classification", pair=None, **settings):
@@ -324,8 +324,7 @@ def test_what_finetune_would_train_on(start, table, tmp_path):
     folder = shutil.copytree(table, tmp_path / "table")
     with open(folder / "train.tsv", "a", encoding="utf-8") as stream:
         stream.write("a row without its label\n")
-    columns = Columns(text="sentence", label="label")
-    report = check_task("classify", start, folder, FinetuneSettings(length=12), columns=columns)
+    report = check_task("classify", start, folder, FinetuneSettings(length=12), columns=COLUMNS)
     train = report.splits["train"]
     assert report.length == 12
     assert train.examples == 300
@@ -341,11 +340,10 @@ def test_what_finetune_would_train_on(start, table, tmp_path):
 
 
 def test_the_check_refuses_what_finetune_refuses(start, table):
-    columns = Columns(text="sentence", label="label")
     with pytest.raises(
         AlbertKitError, match=r"\[bad-value\].*length 5000 exceeds the 64 positions"
     ):
-        check_task("classify", start, table, FinetuneSettings(length=5000), columns=columns)
+        check_task("classify", start, table, FinetuneSettings(length=5000), columns=COLUMNS)
 
 
 def test_types_and_ids_that_training_refuses_or_should_not_see(tokenizer):
@@ -396,7 +394,7 @@ def test_types_and_ids_that_training_refuses_or_should_not_see(tokenizer):
 )
 def test_why_there_are_no_examples(tmp_path, start, name, content, reason, hint):
     (tmp_path / "train.tsv").write_text(content)
-    columns = Columns(text="sentence", label="label") if name in ("classify", "regress") else None
+    columns = COLUMNS if name in ("classify", "regress") else None
     with pytest.raises(AlbertKitError) as caught:
         check_task(name, start, tmp_path / "train.tsv", columns=columns)
     assert caught.value.slug == "too-little-data"
@@ -418,7 +416,7 @@ def hold_out(examples, share, kind="classification"):
 
 def test_held_out_examples_are_stratified():
     labels = ["a"] * 600 + ["b"] * 300 + ["c"] * 99 + ["d"]
-    rows = [TextExample(str(n), "x", None, label) for n, label in enumerate(labels)]
+    rows = text_examples(["x"] * len(labels), labels)
     train, dev = hold_out(rows, 0.1)
     assert Counter(e.label for e in dev) == {"a": 60, "b": 30, "c": 10}
     assert sorted([*train, *dev], key=lambda e: int(e.id)) == rows
@@ -426,10 +424,9 @@ def test_held_out_examples_are_stratified():
     half = Counter(e.label for e in hold_out(rows, 0.5)[1])
     assert half["d"] == 0
     assert abs(half["c"] - 50) <= 1
-    sets = [
-        TextExample(str(n), "x", None, ("all", f"only {n}") if n % 2 else ("all",))
-        for n in range(40)
-    ]
+    sets = text_examples(
+        ["x"] * 40, [("all", f"only {n}") if n % 2 else ("all",) for n in range(40)]
+    )
     assert len(hold_out(sets, 0.3)[1]) == 12
     assert {e.label for e in hold_out(sets, 0.3)[1]} == {("all",)}
     with pytest.raises(AlbertKitError, match="every label"):

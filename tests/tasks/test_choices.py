@@ -21,13 +21,14 @@ from albertkit.errors import ConfigError, DataError
 from albertkit.model import AlbertForMultipleChoice
 from albertkit.tables.bad_rows import BadRows
 from albertkit.tables.columns import Columns
-from albertkit.tasks.choices import ChoiceExample, ChoiceTask, choice_loss, choice_task
+from albertkit.tasks.choices import ChoiceExample, choice_loss, choice_task
 from albertkit.tasks.models import run_model
 from albertkit.tasks.registry import find_task
 
-from .conftest import read_examples
+from .conftest import read_examples, reread
 
 ABC = ("A", "B", "C")
+CHOICE = choice_task("choice")
 
 
 def read_file(task, file, labelled=True):
@@ -247,18 +248,14 @@ def test_every_form_of_a_table(tmp_path):
     }
     for name, text in files.items():
         (tmp_path / name).write_text(text, encoding="utf-8")
-        assert read_file(choice_task("choice"), tmp_path / name) == ([expected], BadRows("skip")), (
-            name
-        )
+        assert read_file(CHOICE, tmp_path / name) == ([expected], BadRows("skip")), name
     record = {"id": "Q1", "context": "Look!", **listed, "label": "C"}
     write_records(tmp_path / "h.jsonl", [record])
-    assert read_file(choice_task("choice"), tmp_path / "h.jsonl")[0] == [
+    assert read_file(CHOICE, tmp_path / "h.jsonl")[0] == [
         ChoiceExample("Q1", "Look!", "Which?", choices, 2, ABC)
     ]
     write_records(tmp_path / "i.jsonl", [listed])
-    assert (
-        read_file(choice_task("choice"), tmp_path / "i.jsonl", labelled=False)[0][0].label is None
-    )
+    assert read_file(CHOICE, tmp_path / "i.jsonl", labelled=False)[0][0].label is None
 
 
 def test_numbers_as_names_of_choices(tmp_path):
@@ -305,7 +302,7 @@ def test_labels_of_socialiqa_beside_the_questions(tmp_path):
 def test_tables_with_bad_rows(tmp_path, rows, reason):
     good = {"question": "?", "choices": ["a", "b"], "label": 0}
     write_records(tmp_path / "a.jsonl", [{**good, **row} for row in rows])
-    examples, bad_rows = read_file(choice_task("choice"), tmp_path / "a.jsonl")
+    examples, bad_rows = read_file(CHOICE, tmp_path / "a.jsonl")
     assert len(examples) == len(rows) - 1
     assert [row.reason for row in bad_rows.rows] == [reason]
 
@@ -315,7 +312,7 @@ def test_choices_that_are_equal_are_said(tmp_path):
     write_records(
         tmp_path / "a.jsonl", [{"question": "?", "choices": texts, "label": 0} for texts in choices]
     )
-    examples, bad_rows = read_file(choice_task("choice"), tmp_path / "a.jsonl")
+    examples, bad_rows = read_file(CHOICE, tmp_path / "a.jsonl")
     assert [list(example.choices) for example in examples] == choices
     assert [note.partition("`: ")[2].partition(" with")[0] for note in bad_rows.notes] == [
         "2 questions"
@@ -333,7 +330,7 @@ def test_choices_that_are_equal_are_said(tmp_path):
 )
 def test_bad_rows_of_winogrande(tmp_path, change, reason):
     write_records(tmp_path / "a.jsonl", [{**PUBLISHED["WinoGrande"]["row"], **change}])
-    examples, bad_rows = read_file(choice_task("choice"), tmp_path / "a.jsonl")
+    examples, bad_rows = read_file(CHOICE, tmp_path / "a.jsonl")
     assert examples == []
     assert [row.reason for row in bad_rows.rows] == [reason]
 
@@ -344,7 +341,7 @@ def test_tables_that_are_none(tmp_path):
         DataError,
         match=r"\[missing-column\].*no column `choices`, only `question`, `option1`, `label`",
     ):
-        read_file(choice_task("choice"), tmp_path / "a.csv")
+        read_file(CHOICE, tmp_path / "a.csv")
 
 
 # Rows with the columns of published sets, and what is read: context, question, choices, place of the
@@ -359,9 +356,7 @@ PUBLISHED = {
 def test_published_sets_are_read_whole(tmp_path, name):
     write_records(tmp_path / "train.jsonl", [PUBLISHED[name]["row"]])
     bad_rows = BadRows("stop")
-    [example] = read_examples(
-        choice_task("choice"), tmp_path / "train.jsonl", "train", True, bad_rows
-    )
+    [example] = read_examples(CHOICE, tmp_path / "train.jsonl", "train", True, bad_rows)
     content = [example.context, example.question, list(example.choices), example.label]
     assert content == PUBLISHED[name]["read"]
     assert bad_rows.notes == []
@@ -388,7 +383,7 @@ def test_race_and_piqa_of_the_hub(tmp_path):
     question = {name: text for name, text in PUBLISHED["PIQA"]["row"].items() if name != "label"}
     write_records(tmp_path / "valid.jsonl", [question])
     (tmp_path / "valid-labels.lst").write_text("1\n")
-    assert read_file(choice_task("choice"), tmp_path / "valid.jsonl")[0][0].label == 1
+    assert read_file(CHOICE, tmp_path / "valid.jsonl")[0][0].label == 1
 
 
 def test_a_context_of_an_unknown_name_is_said_in_prediction_too(tmp_path):
@@ -402,7 +397,7 @@ def test_a_context_of_an_unknown_name_is_said_in_prediction_too(tmp_path):
         for n in range(9)
     ]
     write_records(tmp_path / "test.jsonl", rows)
-    examples, bad_rows = read_file(choice_task("choice"), tmp_path / "test.jsonl", labelled=False)
+    examples, bad_rows = read_file(CHOICE, tmp_path / "test.jsonl", labelled=False)
     assert [example.context for example in examples] == [""] * 9
     assert "`story`" in bad_rows.notes[0]
     with_story = read_file(
@@ -426,7 +421,7 @@ def test_columns_of_choices_can_be_named(tmp_path):
     task = find_task("choice", Columns(text="story", pair="ask", label="gold", id="key"))
     [example] = read_examples(task, tmp_path / "a.jsonl")
     assert example == ChoiceExample("k1", "It rained.", "Why?", ("Dry.", "Wet."), 1, ("A", "B"))
-    assert ChoiceTask.from_dict(json.loads(json.dumps(task.to_dict()))) == task
+    assert reread(task) == task
     (tmp_path / "b.csv").write_text("Why?,Dry.,Wet.,It rained.,1\n")
     task = find_task("choice", Columns(text="c", columns="question,choice1,choice2,c,label"))
     [example] = read_examples(task, tmp_path / "b.csv")
@@ -643,7 +638,7 @@ def test_transformers_with_padding(tiny_model, tmp_path):
     tensors = [torch.from_numpy(array) for array in (ids * mask, mask, types, labels)]
     names = ("input_ids", "attention_mask", "token_type_ids", "labels")
     output = theirs(**dict(zip(names, tensors, strict=True)))
-    task = choice_task("choice")
+    task = CHOICE
     features = from_padded(ids, mask, types, labels)
     batch = features.batch(np.arange(15))
     ours = task.losses(model, batch)["choice"]
@@ -713,7 +708,7 @@ def test_predictions_scores_and_files(tmp_path):
     ):
         assert choice_task(name).write(tmp_path / name, records, split="test")[1].name == file
         assert (tmp_path / name / file).read_text() == text
-    assert len(choice_task("choice").write(tmp_path / "choice", records, split="test")) == 1
+    assert len(CHOICE.write(tmp_path / "choice", records, split="test")) == 1
 
 
 def test_collapse_is_said():
@@ -726,7 +721,7 @@ def test_collapse_is_said():
 
 def test_task_as_a_file_keeps_it():
     task = choice_task("race", length=256, levels=("high",))
-    assert ChoiceTask.from_dict(json.loads(json.dumps(task.to_dict()))) == task
+    assert reread(task) == task
     assert task.cloze
     assert not choice_task("siqa").cloze
 
@@ -744,12 +739,12 @@ def test_the_text_to_read_first_has_many_names(tmp_path, name):
     }
     file = tmp_path / "train.jsonl"
     write_records(file, [row])
-    task = choice_task("choice")
+    task = CHOICE
     (example,) = read_examples(task, file, "train")
     assert (example.context, example.question, example.label) == ("It rained.", "effect", 1)
     write_records(file, [{"context": "", **row}])
     if name != "Context":
-        named = choice_task("choice").with_columns(Columns(text=name))
+        named = CHOICE.with_columns(Columns(text=name))
         assert read_examples(named, file)[0].context == "It rained."
         with pytest.raises(DataError, match="several texts to read first"):
             read_examples(task, file, "train")

@@ -1,11 +1,9 @@
 """A teacher's losses against torch's own on padded rows."""
 
-from types import SimpleNamespace
-
 import pytest
 import torch
 import torch.nn.functional as F
-from small_models import tiny_config
+from small_models import gradients, tiny_config
 from torch.testing import assert_close
 
 from albertkit.batches.features import Features
@@ -22,11 +20,8 @@ from albertkit.model.pretrained import PretrainedAlbert
 from albertkit.tables import IGNORED
 from albertkit.tasks.distillation import DistillationLosses
 from albertkit.tasks.settings import FinetuneSettings
-from albertkit.training.loop import LoopSettings, TrainingRecipe, train
-from albertkit.training.monitor import Display
-from albertkit.training.processes import World
 
-from .conftest import OneBatch
+from .conftest import BatchObjective, padded_rows, train_on_batch, whole_batch
 
 T = 3.0  # temperature
 LENGTHS = (4, 3, 6, 2, 5)
@@ -48,10 +43,11 @@ def labelled(**labels):
     rows = [torch.randint(5, 90, (n,), generator=generator).tolist() for n in LENGTHS]
     per_token = {name: v.numpy() for name, v in labels.items() if len(v) == sum(LENGTHS)}
     per_sequence = {name: v.numpy() for name, v in labels.items() if len(v) == len(LENGTHS)}
-    features = Features.from_sequences(
-        [(row, len(row)) for row in rows], EXAMPLES, per_sequence, per_token
+    return whole_batch(
+        Features.from_sequences(
+            [(row, len(row)) for row in rows], EXAMPLES, per_sequence, per_token
+        )
     )
-    return features.batch(torch.arange(len(rows)).numpy())
 
 
 class HeadTask:
@@ -117,13 +113,6 @@ def pair(kind, **settings):
     )  # type: ignore[arg-type]
 
 
-def rows(batch):
-    return {
-        "input_ids": batch.unpack(batch.input_ids),
-        "attention_mask": batch.padding_mask().long(),
-    }
-
-
 def padded_kl(student, teacher, dim=-1):
     """Summed over rows, with torch's own function on probabilities."""
     return (
@@ -134,7 +123,7 @@ def padded_kl(student, teacher, dim=-1):
 
 def expected_and_count(kind, student, teacher, batch):
     """The teacher's loss by padded forward passes, as one writes it with transformers."""
-    padded = rows(batch.packed)
+    padded = padded_rows(batch.packed)
     # 2 x 3 rows, the missing third choice of the first example at minus infinity
     if kind == "choice":
         logits = [model.packed_logits(batch.packed)[:, 0] for model in (student, teacher)]
@@ -180,12 +169,9 @@ def test_teacher_losses_are_torchs_on_padded_rows(kind):
     alone = HeadTask().losses(student, batch)[name]
     assert_close(parts[name].total, 0.7 * alone.loss_sum, atol=1e-5, rtol=1e-5)
 
-    parts["distillation"].total.backward()
-    gradient = torch.cat([p.grad.flatten() for p in student.parameters() if p.grad is not None])
-    student.zero_grad()
-    (0.3 * expected_and_count(kind, student, teacher, batch)[0]).backward()
-    theirs = torch.cat([p.grad.flatten() for p in student.parameters() if p.grad is not None])
-    assert_close(gradient, theirs, atol=1e-4, rtol=1e-4)
+    actual = gradients(student, parts["distillation"].total)
+    theirs = gradients(student, 0.3 * expected_and_count(kind, student, teacher, batch)[0])
+    assert_close(actual, theirs, atol=1e-4, rtol=1e-4)
     assert all(p.grad is None for p in teacher.parameters())
 
 
@@ -197,7 +183,7 @@ def test_hidden_states_at_the_same_share_of_depth(same_width):
     losses = DistillationLosses(student, teacher, HeadTask(), hidden_weight=2.0)  # type: ignore[arg-type]
     batch = labelled(labels=CLASSES)
     assert (losses.projection is None) == same_width
-    padded = rows(batch.packed)
+    padded = padded_rows(batch.packed)
     student_states, teacher_states = (
         model(**padded, output_hidden_states=True).hidden_states for model in (student, teacher)
     )
@@ -245,28 +231,8 @@ def test_the_student_runs_once_and_the_teacher_stays_in_evaluation_mode():
 def test_it_trains_with_its_projection_and_resumes_to_the_same_bits(tmp_path):
     def run(folder, steps, resume=False):
         losses, student, _, batch = pair("classification", hidden_weight=1.0)
-        objective = SimpleNamespace(
-            count_targets=losses.count_targets, losses=losses.losses, flops=lambda batch: 1.0
-        )
-        settings = LoopSettings(
-            steps=steps, lr=0.01, optimizer="adamw", schedule="constant", save_every=2
-        )
-        recipe = TrainingRecipe(
-            model=losses,
-            objective=objective,
-            stream=OneBatch(batch),
-            loop=settings,
-            evaluate=lambda: {"score": 0.0},
-            select="score",
-            save=student.save_pretrained,
-        )
-        train(
-            recipe,
-            folder,
-            World(0, 1, torch.device("cpu")),
-            Display(folder, silent=True),
-            resume=resume,
-        )
+        objective = BatchObjective(losses.losses, losses.count_targets)
+        train_on_batch(losses, objective, batch, folder, steps, student.save_pretrained, resume)
         return losses, student
 
     before = pair("classification", hidden_weight=1.0)[0]

@@ -26,8 +26,10 @@ from albertkit.tasks.early_exit import (
 )
 from albertkit.tasks.models import load_task_model
 from albertkit.tasks.settings import FinetuneSettings
-from albertkit.tasks.texts import TextClassification, TextExample
+from albertkit.tasks.texts import TextClassification
 from albertkit.tokenizer import AlbertTokenizer
+
+from .conftest import text_examples, whole_batch
 
 WORDS = {"good": ["quick", "strong", "calm"], "bad": ["lazy", "old", "potions"]}
 
@@ -69,8 +71,7 @@ def start(tiny_tokenizer, tiny_model, tmp_path_factory):
 
 def batch_of(run, texts):
     task, model, tokenizer = load_task_model(run)
-    examples = [TextExample(str(n), text) for n, text in enumerate(texts)]
-    return task, model, task.features(examples, tokenizer, labelled=False)
+    return task, model, task.features(text_examples(texts), tokenizer, labelled=False)
 
 
 TEXTS = ["calm quick fox", "old", "potions lazy rivers", "strong dog calm quick"] * 5
@@ -96,7 +97,7 @@ def test_early_and_late_logits_are_those_of_the_heads(run):
     """By hand: every pass's state through pooler and head; the rule decides on these numbers and on nothing else."""
     _, model, features = batch_of(run, TEXTS)
     exits = ExitHeads.load(run / "best", model)
-    batch = features.batch(np.arange(features.num_sequences))
+    batch = whole_batch(features)
     by_pass = logits_by_layer(model, exits, batch)
     engine = load_engine(model, "fp32")
     labels = torch.stack([logits.argmax(1) for logits in by_pass], dim=1)
@@ -150,9 +151,9 @@ def test_the_loss_is_pabees(run):
     task, model, _ = batch_of(run, TEXTS)
     losses = ExitLosses(model, task)
     losses.exits = ExitHeads.load(run / "best", model)
-    examples = [TextExample(str(n), text, label="bad") for n, text in enumerate(TEXTS)]
+    examples = text_examples(TEXTS, ["bad"] * len(TEXTS))
     features = task.features(examples, AlbertTokenizer.from_pretrained(run / "best"), labelled=True)
-    batch = features.batch(np.arange(len(TEXTS)))
+    batch = whole_batch(features)
     rows = logits_by_layer(model, losses.exits, batch)
     with torch.no_grad():
         loss_part = losses.losses(batch)["classification"]
@@ -194,9 +195,7 @@ def test_the_command(run, run_command):
 def test_pipelines_that_leave_early(run):
     _, model, features = batch_of(run, TEXTS)
     exits = engine_exits(model, ExitHeads.load(run / "best", model), ExitRule("entropy", 0.9))
-    logits, passes = exit_early(
-        load_engine(model, "fp32"), features.batch(np.arange(len(TEXTS))).packed, exits
-    )
+    logits, passes = exit_early(load_engine(model, "fp32"), whole_batch(features).packed, exits)
     assert passes.min() < 4
     records_of_all_layers = albertkit.load_pipeline(run, precision="fp32")(TEXTS)
     for records in (

@@ -1,9 +1,6 @@
 """`finetune`, `predict` and `evaluate_task` on a table that a tiny model learns in seconds."""
 
-import itertools
 import json
-import os
-import signal
 import subprocess
 import sys
 import tomllib
@@ -26,13 +23,14 @@ from albertkit.tables.bad_rows import BadRows
 from albertkit.tables.columns import Columns
 from albertkit.tasks.data import read_split
 from albertkit.tasks.evaluate import evaluate_task
-from albertkit.tasks.finetune import FinetuneResult, TaskEvaluator, balanced_class_weights, finetune
+from albertkit.tasks.finetune import FinetuneResult, balanced_class_weights, finetune
 from albertkit.tasks.models import load_encoder, load_task_model
 from albertkit.tasks.registry import TASKS, find_task, task_from_dict
 from albertkit.tasks.settings import FinetuneSettings
 from albertkit.training.processes import World
 
-COLUMNS = Columns(text="sentence", label="label")
+from .conftest import COLUMNS
+
 learn = partial(finetune, "classify", columns=COLUMNS)
 SETTINGS = FinetuneSettings(
     lr=3e-3, epochs=4, batch_size=16, length=32, precision="fp32", batch_tokens=512
@@ -109,18 +107,10 @@ def test_rows_that_cannot_be_used_are_named_or_left_out(learned, tmp_path):
     assert [row.line for row in report.left_out] == [2, 3]
 
 
-def test_stopped_and_resumed_it_predicts_the_same(start, table, tmp_path, monkeypatch):
+def test_stopped_and_resumed_it_predicts_the_same(start, table, tmp_path, stop_at):
     settings = replace(SETTINGS, epochs=2, eval_every=4, dropout=0.1)
     learn(start, table, tmp_path / "whole", settings)
-    scores = TaskEvaluator.calibrate_task_and_score_dev
-    evaluations = itertools.count(1)
-
-    def stopping(evaluator, model):
-        if next(evaluations) in (1, 4, 9):
-            os.kill(os.getpid(), signal.SIGTERM)
-        return scores(evaluator, model)
-
-    monkeypatch.setattr(TaskEvaluator, "calibrate_task_and_score_dev", stopping)
+    stop_at(1, 4, 9)
     results = [
         learn(start, table, tmp_path / "cut", settings, resume=resume)
         for resume in (False, True, True, True)
@@ -347,7 +337,8 @@ def test_every_task_is_found_and_its_file_read_again(tmp_path, slug_of):
             Columns(text="a", label="b") if name in ("classify", "regress", "multilabel") else None,
         )
         assert task.name == name
-        assert task_from_dict(json.loads(json.dumps(task.to_dict())), tmp_path) == task
+        for variant in (task, task.with_changes(length=77)):
+            assert task_from_dict(json.loads(json.dumps(variant.to_dict())), tmp_path) == variant
     assert find_task("SST-2").name == "sst2"
     with pytest.raises(ConfigError, match="did you mean `mrpc`"):
         find_task("mprc")

@@ -1,6 +1,7 @@
 """What the first users of fine-tuning met: data that say what is odd about them, results that say what they are of."""
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,6 @@ from record_files import read_records, write_json
 from sklearn.metrics import f1_score
 from transformers import AutoTokenizer
 
-from albertkit.command import Columns
 from albertkit.errors import ConfigError, DataError
 from albertkit.files import read_json
 from albertkit.output.render import print_sections
@@ -21,12 +21,12 @@ from albertkit.tasks.evaluate import evaluate_task, score_file
 from albertkit.tasks.finetune import finetune
 from albertkit.tasks.registry import find_task
 from albertkit.tasks.settings import FinetuneSettings
-from albertkit.tasks.texts import TextExample
 from albertkit.training.results import result_sections
 
-from .conftest import read_examples
+from .conftest import COLUMNS, read_examples, text_examples
 
-COLUMNS = Columns(text="sentence", label="label")
+learn = partial(finetune, "classify", columns=COLUMNS)
+check = partial(check_task, "classify", columns=COLUMNS)
 SETTINGS = FinetuneSettings(
     lr=3e-3, steps=6, eval_every=3, batch_size=8, length=16, precision="fp32", dropout=0.0
 )
@@ -40,7 +40,7 @@ def rows_of(labels):
 
 def test_a_result_says_file_examples_and_step_and_what_was_wrong(start, table, tmp_path, capsys):
     run = tmp_path / "my_run (2)"
-    result = finetune("classify", start, table, run, SETTINGS, columns=COLUMNS)
+    result = learn(start, table, run, SETTINGS)
     assert "\nalbertkit predict 'my_run (2)' INPUT" in (run / "best/README.md").read_text()
     evaluations = read_records(run / "metrics.jsonl")
     values = {
@@ -67,7 +67,7 @@ def test_a_result_says_file_examples_and_step_and_what_was_wrong(start, table, t
 
 def test_the_class_of_f1_can_be_chosen_and_only_one_of_two(start, table, tmp_path, slug_of, capfd):
     settings = replace(SETTINGS, positive_class="magic", steps=2, eval_every=2)
-    result = finetune("classify", start, table, tmp_path / "run", settings, columns=COLUMNS)
+    result = learn(start, table, tmp_path / "run", settings)
     assert "f1, precision, recall: those of `magic`, see --positive-class" in capfd.readouterr().err
     rows = {row["name"]: row for row in result.details["classes"]}
     assert result.scores["f1"] == rows["magic"]["f1"]
@@ -89,7 +89,7 @@ def test_texts_that_the_tokenizer_cannot_read_are_noted(start, tmp_path, capfd):
     settings = replace(SETTINGS, steps=1, eval_every=1)
     readable = [{"sentence": "the fox", "label": "magic"}, {"sentence": "a dog", "label": "plain"}]
     data = {"train": rows, "dev": readable}
-    finetune("classify", start, data, tmp_path / "run", settings, columns=COLUMNS)
+    learn(start, data, tmp_path / "run", settings)
     theirs = AutoTokenizer.from_pretrained(start)
     ids = [i for row in rows for i in theirs(row["sentence"])["input_ids"]]
     unknown = ids.count(theirs.unk_token_id)
@@ -111,7 +111,7 @@ def test_an_evaluation_on_the_training_file_says_so(start, table, tmp_path, seed
     run = tmp_path / "run"
     file = table / "train.tsv"
     settings = replace(SETTINGS, steps=1, eval_every=1, seeds=seeds)
-    finetune("classify", start, file, run, settings, columns=COLUMNS)
+    learn(start, file, run, settings)
     words = "is what the model was trained on"
     for model in (run, run / "best"):
         assert words in str(evaluate_task(model, file).details["notes"])
@@ -122,14 +122,7 @@ def test_an_evaluation_on_the_training_file_says_so(start, table, tmp_path, seed
 
 def test_an_evaluation_gives_no_advice_on_training(start, tmp_path):
     rows = rows_of(["magic", "plain"])
-    finetune(
-        "classify",
-        start,
-        {"train": rows * 8, "dev": rows},
-        tmp_path / "run",
-        SETTINGS,
-        columns=COLUMNS,
-    )
+    learn(start, {"train": rows * 8, "dev": rows}, tmp_path / "run", SETTINGS)
     result = evaluate_task(
         tmp_path / "run", [{"sentence": "a fox", "label": name} for name in ("magic", "plain")]
     )
@@ -140,7 +133,7 @@ def test_an_evaluation_gives_no_advice_on_training(start, tmp_path):
 def test_numbers_that_hardly_differ_are_said_to_be_constant():
     task = find_task("regress", COLUMNS)
     labels = np.linspace(0, 5, 50)
-    examples = [TextExample(str(n), "a fox", None, float(label)) for n, label in enumerate(labels)]
+    examples = text_examples(["a fox"] * 50, labels.tolist())
     for spread_word_tags, note in (
         (0.0, "all 50 predictions are 2.700"),
         (0.01, "all 50 predictions are between 2.700 and 2.750"),
@@ -174,7 +167,7 @@ def test_numbers_that_hardly_differ_are_said_to_be_constant():
 )
 def test_a_label_that_means_none_is_pointed_at(start, labels, finding):
     rows = rows_of(labels)
-    report = check_task("classify", start, {"train": rows, "dev": rows}, columns=COLUMNS)
+    report = check(start, {"train": rows, "dev": rows})
     findings = [line for line in report.findings if "missing" in line]
     assert findings == ([finding] if finding else [])
     data = read_data_from_anywhere(
@@ -191,30 +184,20 @@ def test_a_label_that_means_none_is_pointed_at(start, labels, finding):
 def test_a_number_that_is_none_is_a_missing_label(start):
     rows = rows_of(["1", "0", float("nan"), None])
     with pytest.raises(DataError, match="the data, row 2: `label` is empty"):
-        finetune("classify", start, rows, "unused", SETTINGS, columns=COLUMNS)
+        learn(start, rows, "unused", SETTINGS)
     assert not Path("unused").exists()
 
 
 def test_a_bad_row_is_a_stop_or_skipped_and_nothing_else(start):
     with pytest.raises(ConfigError, match="on_error cannot be `raise`"):
-        finetune(
-            "classify",
-            start,
-            rows_of(["1", "0"] * 4),
-            "unused",
-            SETTINGS,
-            columns=COLUMNS,
-            on_error="raise",
-        )
+        learn(start, rows_of(["1", "0"] * 4), "unused", SETTINGS, on_error="raise")
 
 
 def test_one_text_that_is_a_whole_book_is_pointed_at(start):
     rows = rows_of(["good", "bad"] * 20)
     rows[7]["sentence"] = "the quick brown fox " * 3000
     settings = FinetuneSettings(length=64)
-    findings = check_task(
-        "classify", start, {"train": rows, "dev": rows[:4]}, settings, columns=COLUMNS
-    ).findings
+    findings = check(start, {"train": rows, "dev": rows[:4]}, settings).findings
     length_findings = [
         line for line in findings if line.startswith("the longest of 40 train examples has ")
     ]
@@ -224,13 +207,7 @@ def test_one_text_that_is_a_whole_book_is_pointed_at(start):
 
 def test_a_label_for_every_row_is_the_wrong_column(start):
     with pytest.raises(DataError) as caught:
-        check_task(
-            "classify",
-            start,
-            rows_of([f"number {n}" for n in range(60)]),
-            SETTINGS,
-            columns=COLUMNS,
-        )
+        check(start, rows_of([f"number {n}" for n in range(60)]), SETTINGS)
     assert "has a label of its own" in caught.value.message
     assert "is it the right column?" in caught.value.hint
 
@@ -238,7 +215,7 @@ def test_a_label_for_every_row_is_the_wrong_column(start):
 def test_rows_that_cannot_be_read_are_named_before_there_being_no_dev(start, tmp_path):
     (tmp_path / "small.tsv").write_bytes(b"sentence\tlabel\ngood\t1\nb\xe4d\t0\n")
     with pytest.raises(DataError, match=r"rows left out: 1 (.*): line 3, bytes that are not UTF-8"):
-        check_task("classify", start, tmp_path / "small.tsv", SETTINGS, columns=COLUMNS)
+        check(start, tmp_path / "small.tsv", SETTINGS)
 
 
 def test_squad_2_without_an_unanswerable_question_is_pointed_at(start, tmp_path):

@@ -9,8 +9,9 @@ import pytest
 import albertkit.tasks
 from albertkit.cli import app
 from albertkit.errors import DataError
-from albertkit.tables.bad_rows import BadRows
 from albertkit.tasks.registry import find_task
+
+from .conftest import read_examples
 
 TASKS = Path(albertkit.tasks.__file__).parent
 TABLES = TASKS.parent / "tables"
@@ -68,13 +69,11 @@ def named_in(file):
 def test_a_table_of_text_and_label_needs_no_options(tmp_path, name, label):
     file = tmp_path / "train.csv"
     file.write_text(f"text,{label}\na text,1\nanother,2\n")
-    examples = list(
-        find_task(name).examples(file, split="train", labelled=True, bad_rows=BadRows())
-    )
+    examples = read_examples(find_task(name), file, "train")
     assert [example.text for example in examples] == ["a text", "another"]
     file.write_text(f"sentence,{label}\na text,1\n")
     with pytest.raises(DataError, match="no column `text` for") as caught:
-        list(find_task(name).examples(file, split="train", labelled=True, bad_rows=BadRows()))
+        read_examples(find_task(name), file, "train")
     assert "--text-column" in caught.value.hint
 
 

@@ -243,7 +243,7 @@ def test_choices_score_from_every_file_that_predict_writes(data, tmp_path, name,
     task = choice_task(name)
     gold = data / "multiple-choice" / file
     # ARC has questions without choices
-    examples = list(task.examples(gold, split="dev", labelled=True, bad_rows=BadRows("skip")))
+    examples = read_examples(task, gold, bad_rows=BadRows("skip"))
     records = [
         {
             "id": e.id,
@@ -339,9 +339,10 @@ def squad(folder, predictions, name="squad", **options):
     return score_file(name, write(folder / "p.json", predictions), gold, **options)
 
 
-def tags(folder, predictions):
-    gold = write(folder / "g.conll", "Anna\tB-PER\nlebt\tO\n")
-    return score_file("ner", write(folder / "p.conll", predictions), gold)
+def tags(folder, predictions, gold="Anna\tB-PER\nlebt\tO\n"):
+    return score_file(
+        "ner", write(folder / "p.conll", predictions), write(folder / "g.conll", gold)
+    )
 
 
 def choice(folder, chosen, **other_fields):
@@ -567,18 +568,17 @@ def columns(*indices):
 
 def test_tags_before_the_gold_are_refused(tmp_path):
     """The last column is the gold: it would be 1.0. conlleval prints 0.00 for the right order."""
-    gold = write(tmp_path / "g.conll", columns(0, 2))
+    gold = columns(0, 2)
     with pytest.raises(
         AlbertKitError,
         match=r"\[predictions-mismatch\].*predictions in column 2 or in column 3, the last",
     ):
-        score_file("ner", write(tmp_path / "p.conll", columns(0, 1, 2)), gold)
+        tags(tmp_path, columns(0, 1, 2), gold)
     silent = columns(0, 1, 2).replace("B-LOC O", "O O")  # nothing is predicted
     with pytest.raises(AlbertKitError, match="or in column 3"):
-        score_file("ner", write(tmp_path / "p.conll", silent), gold)
-    assert score_file("ner", write(tmp_path / "p.conll", columns(0, 2, 1)), gold)["f1"] == 0
-    chunks = columns(0, 2).replace(" ", " NNP B-NP ")
-    assert score_file("ner", write(tmp_path / "p.conll", chunks), gold)["f1"] == 1
+        tags(tmp_path, silent, gold)
+    assert tags(tmp_path, columns(0, 2, 1), gold)["f1"] == 0
+    assert tags(tmp_path, gold.replace(" ", " NNP B-NP "), gold)["f1"] == 1
 
 
 def test_one_file_of_tags_says_which_column_is_the_gold(tmp_path):
@@ -693,11 +693,11 @@ PREDICTED_TAGS = [
 def test_ill_formed_gold_is_scored_as_seqeval_does(tmp_path):
     """seqeval 1.2.2 printed these numbers: 7 entities of 9 found, 8 predicted."""
 
-    def file(name, rows):
-        lines = ["".join(f"w{n} {tag}\n" for n, tag in enumerate(row.split())) for row in rows]
-        return write(tmp_path / name, "\n".join(lines))
-
-    scores = score_file("ner", file("p.conll", PREDICTED_TAGS), file("g.conll", GOLD_TAGS))
+    predictions, gold = (
+        "\n".join("".join(f"w{n} {tag}\n" for n, tag in enumerate(row.split())) for row in rows)
+        for rows in (PREDICTED_TAGS, GOLD_TAGS)
+    )
+    scores = tags(tmp_path, predictions, gold)
     expected = {
         "precision": 0.875,
         "recall": 0.7777777777777778,
@@ -710,11 +710,7 @@ def test_ill_formed_gold_is_scored_as_seqeval_does(tmp_path):
         for note in scores["notes"]
     )
     with pytest.raises(AlbertKitError, match="`I-ORG` after `O` is not IOB2"):
-        list(
-            tagging_task("ner").examples(
-                tmp_path / "g.conll", split="train", labelled=True, bad_rows=BadRows()
-            )
-        )
+        read_examples(tagging_task("ner"), tmp_path / "g.conll", "train")
 
 
 def test_tags_with_a_column_that_counts_are_scored(tmp_path):
@@ -760,7 +756,7 @@ def test_odd_files_of_tags_score_as_seqeval_does(tmp_path, seed):
         [draw.choice(kinds) if draw.random() < 0.3 else tag for tag in row] for row in gold
     ]
 
-    def file(name, rows):
+    def content(rows):
         mark = draw.choice(" \t")
         numbered = draw.random() < 0.5
         commented = draw.random() < 0.5
@@ -770,9 +766,9 @@ def test_odd_files_of_tags_score_as_seqeval_does(tmp_path, seed):
             for number, tag in enumerate(row, 1):
                 lines.append(mark.join([*([str(number)] * numbered), f"w{number}", tag]))
             lines += [""] * draw.randint(1, 2)
-        return write(tmp_path / name, "\n".join(lines))
+        return "\n".join(lines)
 
-    scores = score_file("ner", file("p.conll", predicted), file("g.conll", gold))
+    scores = tags(tmp_path, content(predicted), content(gold))
     theirs = {
         "precision": precision_score(gold, predicted, zero_division=0),
         "recall": recall_score(gold, predicted, zero_division=0),

@@ -20,13 +20,9 @@ def gold_of(file):
     return [(q["id"], [answer["text"] for answer in q["answers"]]) for q in questions]
 
 
-def string_pairs(golden):
-    return read_records(golden / "squad/string_pairs.jsonl")
-
-
 def test_string_pairs(golden):
     both_empty = 0
-    for pair in string_pairs(golden):
+    for pair in read_records(golden / "squad/string_pairs.jsonl"):
         prediction = pair["prediction"]
         golds = pair["golds"]
         assert normalize_answer(prediction) == pair["normalised_prediction"]

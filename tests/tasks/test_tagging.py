@@ -1,6 +1,5 @@
 """Tagging: every word has one place, windows lose nothing, losses are transformers', scores are seqeval's and KLUE's."""
 
-import json
 import unicodedata
 import warnings
 from itertools import islice
@@ -23,7 +22,6 @@ from albertkit.tables.bad_rows import BadRows
 from albertkit.tasks.models import run_model
 from albertkit.tasks.tagging import (
     LABELS,
-    TaggingTask,
     find_tagged_words,
     klue_scores,
     spread_word_tags,
@@ -32,6 +30,8 @@ from albertkit.tasks.tagging import (
 )
 from albertkit.tasks.tagging_files import TagFileLayout, TaggedExample, read_tagged
 from albertkit.tokenizer import AlbertTokenizer
+
+from .conftest import padded_rows, reread, whole_batch
 
 TAGS = ("O", "B-X", "I-X", "B-Y", "I-Y")
 
@@ -209,25 +209,19 @@ def test_the_loss_is_transformers(tokenizer, tiny_model, tmp_path):
     ]
     features = task.features(examples, tokenizer, labelled=True)
     model = tiny_model(AlbertForTokenClassification, vocab_size=tokenizer.vocab_size, **task.head())
-    batch = features.batch(np.arange(features.num_sequences))
+    batch = whole_batch(features)
     with torch.no_grad():
         ours = task.losses(model, batch)["tagging"]
     model.save_pretrained(tmp_path)
     theirs = Theirs.from_pretrained(tmp_path).eval()
-    ids, mask, labels = (torch.zeros(3, 20, dtype=torch.int64) for _ in range(3))
-    labels -= 100
-    for row, (start, stop) in enumerate(
-        zip(features.offsets[:-1], features.offsets[1:], strict=True)
-    ):
-        ids[row, : stop - start] = torch.from_numpy(features.input_ids[start:stop])
-        mask[row, : stop - start] = 1
-        labels[row, : stop - start] = torch.from_numpy(features.per_token["labels"][start:stop])
-    expected = theirs(input_ids=ids, attention_mask=mask, labels=labels).loss
+    inputs = padded_rows(batch.packed)
+    labels = batch.packed.unpack(batch.per_token["labels"] - IGNORED) + IGNORED
+    expected = theirs(**inputs, labels=labels).loss
     assert ours.mean().item() == pytest.approx(expected.item(), abs=1e-5)
     assert task.count_targets(batch) == {"tagging": int(ours.label_count)} == {"tagging": 12}
     weights = torch.tensor([0.5, 1.0, 2.0, 3.0, 1.0])
     weighted = torch.nn.functional.cross_entropy(
-        theirs(input_ids=ids, attention_mask=mask).logits.flatten(0, 1),
+        theirs(**inputs).logits.flatten(0, 1),
         labels.flatten(),
         weights,
         reduction="sum",
@@ -236,13 +230,7 @@ def test_the_loss_is_transformers(tokenizer, tiny_model, tmp_path):
         weighted.item(), abs=1e-4
     )
     labels[0, 2] = 4  # another tag of one word is noticed
-    assert (
-        abs(
-            theirs(input_ids=ids, attention_mask=mask, labels=labels).loss.item()
-            - ours.mean().item()
-        )
-        > 1e-3
-    )
+    assert abs(theirs(**inputs, labels=labels).loss.item() - ours.mean().item()) > 1e-3
 
 
 def test_predictions_do_not_depend_on_batches_and_give_every_word_a_tag(tokenizer, tiny_model):
@@ -416,7 +404,7 @@ def test_labels_of_the_training_data():
     )  # dev may have the I- that train lacks
     assert task.label_counts([TaggedExample("0", ("a",) * 2, ("O", "B-y"))]) == [1, 0, 0, 1, 0]
     assert list(AlbertConfig(foreign=task.head()).label2id) == list(task.labels)
-    assert TaggingTask.from_dict(json.loads(json.dumps(task.to_dict()))) == task
+    assert reread(task) == task
     with pytest.raises(DataError, match="no tag but `O`"):
         task.fitted([TaggedExample("0", ("a",), ("O",))])
 

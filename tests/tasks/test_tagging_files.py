@@ -17,7 +17,6 @@ from albertkit.tables.columns import Columns
 from albertkit.tasks.evaluate import score_file
 from albertkit.tasks.metrics import entity_spans
 from albertkit.tasks.registry import find_task
-from albertkit.tasks.tagging import TaggingTask
 from albertkit.tasks.tagging_files import (
     SCHEMES,
     TagFileLayout,
@@ -26,7 +25,7 @@ from albertkit.tasks.tagging_files import (
     write_tags,
 )
 
-from .conftest import read_examples
+from .conftest import read_examples, reread
 
 WORDS = TagFileLayout()
 
@@ -35,6 +34,11 @@ def read_text(file, text, layout=WORDS, labelled=True):
     file.write_bytes(text.encode() if isinstance(text, str) else text)
     bad_rows = BadRows("skip")
     return list(read_tagged(file, layout, labelled=labelled, bad_rows=bad_rows)), bad_rows
+
+
+def read_file(file, layout=WORDS, **options):
+    """Where a bad row is an error."""
+    return list(read_tagged(file, layout, **{"labelled": True, "bad_rows": BadRows(), **options}))
 
 
 def test_fields_of_records_that_are_not_read_are_said_at_training(tmp_path):
@@ -49,12 +53,7 @@ def test_fields_of_records_that_are_not_read_are_said_at_training(tmp_path):
     ):
         for strict in (True, False):
             bad_rows = BadRows("stop")
-            assert (
-                len(
-                    list(read_tagged(file, layout, labelled=True, bad_rows=bad_rows, strict=strict))
-                )
-                == 1
-            )
+            assert len(read_file(file, layout, bad_rows=bad_rows, strict=strict)) == 1
             assert bad_rows.notes == ([note.format(fields)] if strict else [])
 
 
@@ -71,9 +70,7 @@ def test_fields_of_records_that_are_not_read_are_said_at_training(tmp_path):
 )
 def test_wnut(data, name, sentences, words, entities):
     bad_rows = BadRows()
-    examples = list(
-        read_tagged(data / "ner/wnut17" / name, TagFileLayout(), labelled=True, bad_rows=bad_rows)
-    )
+    examples = read_file(data / "ner/wnut17" / name, bad_rows=bad_rows)
     assert len(examples) == sentences
     assert sum(len(example.words) for example in examples) == words
     assert sum(len(entity_spans(example.tags)) for example in examples) == entities
@@ -95,9 +92,7 @@ def annotated(sentence):
 
 def test_klue_agrees_with_its_own_comments(data):
     file = data / "korean/klue/klue-ner-v1.1_dev.tsv"
-    examples = list(
-        read_tagged(file, TagFileLayout(characters=True), labelled=True, bad_rows=BadRows())
-    )
+    examples = read_file(file, TagFileLayout(characters=True))
     comments = re.findall(
         r"^## (klue-ner\S+)\t(.*)$", file.read_text(encoding="utf-8"), re.MULTILINE
     )
@@ -175,7 +170,7 @@ def test_a_mixture_of_schemes_is_not_guessed(tmp_path):
         ),
     ]
     with pytest.raises(DataError, match="line 8: `I-X` after `O`"):
-        list(read_tagged(tmp_path / "a.conll", TagFileLayout(), labelled=True, bad_rows=BadRows()))
+        read_file(tmp_path / "a.conll")
 
 
 # --- layouts --------------------------------------------------------------------------------------
@@ -183,7 +178,7 @@ def test_a_mixture_of_schemes_is_not_guessed(tmp_path):
 
 def test_columns_separators_and_comments(tmp_path):
     text = (
-        "\ufeff-DOCSTART- -X- -X- O\r\n\r\nEU NNP B-NP B-ORG\r\n  rejects VBZ B-VP O\r\n \r\n"
+        "\ufeff-DOCSTART- -X- -X- O\r\n\r\nEU NNP B-NP B-ORG \r\n  rejects VBZ B-VP O\r\n \r\n"
         "# a comment\r\n# NN B-NP O\r\n-DOCSTART- -X- O O\r\nPeter\tNNP\tB-NP\tB-PER\r\n"
     )
     examples, bad_rows = read_text(tmp_path / "a.txt", text)
@@ -315,23 +310,7 @@ def test_nothing_in_it(tmp_path, text):
 
 def test_no_file(tmp_path):
     with pytest.raises(DataError, match="no such file"):
-        list(read_tagged(tmp_path / "a.conll", TagFileLayout(), labelled=True, bad_rows=BadRows()))
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "Bob \tB-PER \nran\tO \n",
-        '{"tokens": ["Bob ", "ran"], "tags": ["B-PER ", "O "]}\n',
-        "Bob B-PER \nran O \n",
-    ],
-)
-def test_blanks_after_words_and_tags_belong_to_neither(tmp_path, text):
-    file = tmp_path / "train.txt"
-    (example,), bad_rows = read_text(file, text)
-    assert not bad_rows.rows
-    assert example.words == ("Bob", "ran")
-    assert example.tags == ("B-PER", "O")
+        read_file(tmp_path / "a.conll")
 
 
 # --- columns that are no words, and comments ------------------------------------------------------
@@ -526,19 +505,15 @@ def test_fields_of_records_may_be_named_and_ner_tags_are_known(tmp_path):
     [example], _ = read_text(file, json.dumps({**record, "tags": ["O", "B-ACT"]}))
     assert example.tags == ("O", "B-ACT")
     task = find_task("ner", Columns(text="words", label="ner_tags"))
-    [example] = task.examples(file, split="train", labelled=True, bad_rows=BadRows())
+    [example] = read_examples(task, file, "train")
     assert example.words == ("x", "y")
     assert example.tags == ("B-PER", "O")
-    assert TaggingTask.from_dict(json.loads(json.dumps(task.to_dict()))) == task
+    assert reread(task) == task
     with pytest.raises(DataError, match="there is no field `gold`"):
-        list(
-            find_task("ner", Columns(label="gold")).examples(
-                file, split="train", labelled=True, bad_rows=BadRows()
-            )
-        )
+        read_examples(find_task("ner", Columns(label="gold")), file, "train")
     file.write_text("Ann\tB-PER\n")
     with pytest.raises(DataError, match="columns without names, and `words` is named"):
-        list(task.examples(file, split="train", labelled=True, bad_rows=BadRows()))
+        read_examples(task, file, "train")
     with pytest.raises(ConfigError, match="leave out --pair-column"):
         find_task("ner", Columns(label="ner_tags", pair="x"))
 

@@ -1,10 +1,7 @@
 """Teachers of any tokenizer against transformers' own forward passes, their labels, and runs that learn from them."""
 
-import itertools
 import json
-import os
 import shutil
-import signal
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -25,7 +22,7 @@ from albertkit.tasks.check import check_task
 from albertkit.tasks.choices import ChoiceExample
 from albertkit.tasks.data import TaskData, has_labelled_example, read_data, read_split
 from albertkit.tasks.distillation import DistillationLosses
-from albertkit.tasks.finetune import TaskEvaluator, finetune
+from albertkit.tasks.finetune import finetune
 from albertkit.tasks.questions import AnnotatedAnswer, QuestionExample
 from albertkit.tasks.registry import find_task
 from albertkit.tasks.settings import FinetuneSettings
@@ -44,7 +41,7 @@ from albertkit.tasks.texts import TextExample
 from albertkit.tokenizer import AlbertTokenizer
 from albertkit.training.processes import World
 
-from .conftest import WORDS, write_table
+from .conftest import COLUMNS, WORDS, text_examples, whole_batch, write_table
 
 ALONE = World(0, 1, torch.device("cpu"))
 LABELS = ("magic", "perhaps", "plain")
@@ -54,9 +51,7 @@ TEXTS = [
     "a lazy dog",
     "unknown wizards",
 ]
-TEXT_TASK = find_task("classify", Columns(text="sentence", label="label")).with_changes(
-    labels=LABELS
-)
+TEXT_TASK = find_task("classify", COLUMNS).with_changes(labels=LABELS)
 SETTINGS = FinetuneSettings(
     precision="fp32", lr=3e-3, epochs=2, batch_size=16, length=32, batch_tokens=512
 )
@@ -70,6 +65,8 @@ SENTENCES = [
 
 
 def label_names(labels):
+    if not labels:
+        return {}
     return {
         "id2label": dict(enumerate(labels)),
         "label2id": {label: n for n, label in enumerate(labels)},
@@ -78,9 +75,9 @@ def label_names(labels):
 
 @pytest.fixture(scope="module")
 def make_bert(tmp_path_factory):
-    """`make_bert(class, **configuration)`: the folder of a random BERT with a WordPiece vocabulary in which words have parts."""
+    """`make_bert(class, labels, **configuration)`: the folder of a random BERT in whose vocabulary words have parts."""
 
-    def make(name, **changes):
+    def make(name, labels=(), **changes):
         folder = tmp_path_factory.mktemp("bert")
         pieces = [word[:4] for word in WORDS] + [f"##{word[4:]}" for word in WORDS if len(word) > 4]
         vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *dict.fromkeys(pieces)]
@@ -94,6 +91,7 @@ def make_bert(tmp_path_factory):
             intermediate_size=96,
             max_position_embeddings=64,
             initializer_range=0.3,
+            **label_names(labels),
             **changes,
         )
         torch.manual_seed(0)
@@ -103,12 +101,19 @@ def make_bert(tmp_path_factory):
     return make
 
 
-def read_by(folder, task, examples, tokenizer, out, **changes):
-    settings = replace(SETTINGS, teacher=folder, **changes)
-    start = out.parent / f"student-{tokenizer.fingerprint[:8]}"
-    tokenizer.save_pretrained(start)
-    teacher, _ = open_teacher(settings, task, TaskData(task, examples, [], [], []), start, ALONE)
-    return teacher.with_own_logits_of(examples, out, ALONE)
+@pytest.fixture
+def read_by(tiny_tokenizer, tmp_path_factory):
+    """`read_by(folder, task, examples, **settings)`: the teacher in a folder, after it has read examples for a student."""
+
+    def open_and_read(folder, task, examples, tokenizer=tiny_tokenizer, out=None, **changes):
+        settings = replace(SETTINGS, teacher=folder, **changes)
+        student = tmp_path_factory.mktemp("student")
+        tokenizer.save_pretrained(student)
+        data = TaskData(task, examples, [], [], [])
+        teacher, _ = open_teacher(settings, task, data, student, ALONE)
+        return teacher.with_own_logits_of(examples, out or student / "teacher", ALONE)
+
+    return open_and_read
 
 
 def transformers_logits(folder, *texts, **options):
@@ -126,14 +131,10 @@ def transformers_logits(folder, *texts, **options):
 
 @pytest.mark.parametrize("pairs", [None, TEXTS[::-1]], ids=["texts", "pairs"])
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1)], ids=["in order", "permuted"])
-def test_a_bert_reads_the_texts_as_transformers_does(
-    make_bert, tiny_tokenizer, tmp_path, pairs, order
-):
-    folder = make_bert(
-        "BertForSequenceClassification", **label_names(tuple(LABELS[n] for n in order))
-    )
-    examples = [TextExample(str(n), text, pairs and pairs[n]) for n, text in enumerate(TEXTS)]
-    teacher = read_by(folder, TEXT_TASK, examples, tiny_tokenizer, tmp_path)
+def test_a_bert_reads_the_texts_as_transformers_does(make_bert, pairs, order, read_by):
+    folder = make_bert("BertForSequenceClassification", tuple(LABELS[n] for n in order))
+    examples = text_examples(TEXTS, pairs=pairs or [])
+    teacher = read_by(folder, TEXT_TASK, examples)
     expected = transformers_logits(folder, TEXTS, *([pairs] if pairs else []))
     assert np.ptp(expected) > 0.5
     assert_allclose(teacher.logits, expected[:, [order.index(n) for n in range(3)]], atol=2e-5)
@@ -147,26 +148,26 @@ def edit(file, **values):
 
 
 def test_labels_may_be_listed_in_any_order_and_a_tokenizer_be_read_by_transformers(
-    make_bert, tiny_tokenizer, tmp_path
+    make_bert, read_by
 ):
     folder = make_bert("BertForSequenceClassification", num_labels=3)
     edit(folder / "config.json", id2label={str(n): LABELS[n] for n in (2, 0, 1)})
-    examples = [TextExample(str(n), text) for n, text in enumerate(TEXTS)]
+    examples = text_examples(TEXTS)
     expected = transformers_logits(folder, TEXTS)
-    ours = read_by(folder, TEXT_TASK, examples, tiny_tokenizer, tmp_path / "ours")
+    ours = read_by(folder, TEXT_TASK, examples)
     edit(folder / "tokenizer_config.json", never_split=["wizards"])
-    theirs = read_by(folder, TEXT_TASK, examples, tiny_tokenizer, tmp_path / "theirs")
+    theirs = read_by(folder, TEXT_TASK, examples)
     assert_allclose(ours.logits, expected, atol=2e-5)
     assert_allclose(theirs.logits, expected, atol=2e-5)
 
 
-def test_a_bert_with_the_students_tokenizer_runs_beside_it(make_bert, tmp_path):
-    folder = make_bert("BertForSequenceClassification", **label_names(LABELS[::-1]))
+def test_a_bert_with_the_students_tokenizer_runs_beside_it(make_bert, tmp_path, read_by):
+    folder = make_bert("BertForSequenceClassification", LABELS[::-1])
     tokenizer = AlbertTokenizer.from_pretrained(folder)
-    examples = [TextExample(str(n), text) for n, text in enumerate(TEXTS)]
+    examples = text_examples(TEXTS)
     teacher = read_by(folder, TEXT_TASK, examples, tokenizer, tmp_path, teacher_hidden=1.0)
     assert teacher.model is not None
-    batch = TEXT_TASK.features(examples, tokenizer, labelled=False).batch(np.arange(len(TEXTS)))
+    batch = whole_batch(TEXT_TASK.features(examples, tokenizer, labelled=False))
     with torch.no_grad():
         logits = teacher.model.packed_logits(batch.packed)
     assert_allclose(logits, transformers_logits(folder, TEXTS)[:, ::-1], atol=2e-5)
@@ -187,17 +188,23 @@ def first_token_logits(folder):
     return torch.stack(rows)
 
 
-def test_words_have_the_logits_of_their_first_tokens(make_bert, tiny_tokenizer, tmp_path):
-    folder = make_bert("BertForTokenClassification", **label_names(TAGS))
-    teacher = read_by(folder, NER, SENTENCES, tiny_tokenizer, tmp_path)
+def test_words_have_the_logits_of_their_first_tokens(make_bert, read_by):
+    folder = make_bert("BertForTokenClassification", TAGS)
+    teacher = read_by(folder, NER, SENTENCES)
     assert_allclose(teacher.logits, first_token_logits(folder), atol=2e-5)
+
+
+@pytest.fixture
+def bert(make_bert):
+    """A BERT that classifies the sentences of `table`."""
+    return make_bert("BertForSequenceClassification", ("plain", "magic"))
 
 
 @pytest.fixture(scope="module")
 def make_other(make_bert, tmp_path_factory):
-    """`make_other(kind, task, **configuration)`: the folder of a random DistilBERT, ELECTRA or RoBERTa."""
+    """`make_other(kind, head, labels, **configuration)`: the folder of a random DistilBERT, ELECTRA or RoBERTa."""
 
-    def make(kind, head, **changes):
+    def make(kind, head, labels, **changes):
         folder = tmp_path_factory.mktemp(kind)
         if kind == "Roberta":
             trained = tokenizers.ByteLevelBPETokenizer()
@@ -225,6 +232,7 @@ def make_other(make_bert, tmp_path_factory):
             max_position_embeddings=66,
             initializer_range=0.3,
             **sizes,
+            **label_names(labels),
             **changes,
         )
         torch.manual_seed(0)
@@ -236,33 +244,29 @@ def make_other(make_bert, tmp_path_factory):
 
 
 @pytest.mark.parametrize("kind", ["DistilBert", "Electra", "Roberta"])
-def test_what_transformers_opens_teaches(make_other, tiny_tokenizer, tmp_path, kind, slug_of):
-    folder = make_other(kind, "ForSequenceClassification", **label_names(LABELS[::-1]))
-    examples = [TextExample(str(n), text, TEXTS[n - 1]) for n, text in enumerate(TEXTS)]
-    teacher = read_by(
-        folder, TEXT_TASK, examples, tiny_tokenizer, tmp_path / "pairs", batch_tokens=40
-    )
-    expected = transformers_logits(folder, TEXTS, [TEXTS[n - 1] for n in range(len(TEXTS))])
+def test_what_transformers_opens_teaches(make_other, kind, slug_of, read_by):
+    folder = make_other(kind, "ForSequenceClassification", LABELS[::-1])
+    pairs = [TEXTS[n - 1] for n in range(len(TEXTS))]
+    teacher = read_by(folder, TEXT_TASK, text_examples(TEXTS, pairs=pairs), batch_tokens=40)
+    expected = transformers_logits(folder, TEXTS, pairs)
     assert_allclose(teacher.logits, expected[:, ::-1], atol=2e-5)
     long = " ".join(TEXTS * 20)
-    teacher = read_by(
-        folder, TEXT_TASK, [TextExample("0", long)], tiny_tokenizer, tmp_path / "long"
-    )
+    teacher = read_by(folder, TEXT_TASK, text_examples([long]))
     assert any("1 of 1 example" in note for note in teacher.notes)
     # RoBERTa's first two rows are of no position
     room = {"truncation": True, "max_length": 64 if kind == "Roberta" else 66}
     expected = transformers_logits(folder, [long], **room)
     assert_allclose(teacher.logits, expected[:, ::-1], atol=2e-5)
-    assert slug_of(read_by, folder, find_task("arc"), [], tiny_tokenizer, tmp_path) == "unsupported"
-    assert slug_of(read_by, folder, NER, [], tiny_tokenizer, tmp_path) == "wrong-model"
+    assert slug_of(read_by, folder, find_task("arc"), []) == "unsupported"
+    assert slug_of(read_by, folder, NER, []) == "wrong-model"
 
-    folder = make_other(kind, "ForTokenClassification", **label_names(TAGS))
-    teacher = read_by(folder, NER, SENTENCES, tiny_tokenizer, tmp_path / "words", batch_tokens=40)
+    folder = make_other(kind, "ForTokenClassification", TAGS)
+    teacher = read_by(folder, NER, SENTENCES, batch_tokens=40)
     assert_allclose(teacher.logits, first_token_logits(folder), atol=2e-5)
 
 
 def test_characters_have_the_logits_of_the_tokens_that_begin_there(make_bert):
-    folder = make_bert("BertForTokenClassification", **label_names(TAGS))
+    folder = make_bert("BertForTokenClassification", TAGS)
     sentences = [
         TaggedExample(id=str(n), words=tuple(text), spaces=False) for n, text in enumerate(TEXTS)
     ]
@@ -274,26 +278,19 @@ def test_characters_have_the_logits_of_the_tokens_that_begin_there(make_bert):
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (1, 2, 0)], ids=["in order", "in another"])
-def test_outputs_without_names_are_tried_on_labelled_examples(
-    make_bert, tiny_tokenizer, tmp_path, order
-):
+def test_outputs_without_names_are_tried_on_labelled_examples(make_bert, order, read_by):
     folder = make_bert("BertForSequenceClassification", num_labels=3)
     outputs = transformers_logits(folder, TEXTS).argmax(1)
-    examples = [
-        TextExample(str(n), text, None, LABELS[order[outputs[n]]]) for n, text in enumerate(TEXTS)
-    ]
+    examples = text_examples(TEXTS, [LABELS[order[output]] for output in outputs])
     examples.append(TextExample("unlabelled", TEXTS[0]))
     assert len(set(outputs)) > 1
     if order == (0, 1, 2):
-        assert (
-            "LABEL_0 is `magic`"
-            in read_by(folder, TEXT_TASK, examples, tiny_tokenizer, tmp_path).notes[0]
-        )
+        assert "LABEL_0 is `magic`" in read_by(folder, TEXT_TASK, examples).notes[0]
         return
     with pytest.raises(
         CheckpointError, match=r"\[doubtful\].* 0 of 4 training labels are right, in another 4"
     ) as caught:
-        read_by(folder, TEXT_TASK, examples, tiny_tokenizer, tmp_path)
+        read_by(folder, TEXT_TASK, examples)
     named_output = outputs[0]
     assert f'"{named_output}": "{LABELS[order[named_output]]}"' in caught.value.hint
 
@@ -331,78 +328,65 @@ def test_an_official_tasks_other_names_are_known():
 @pytest.mark.parametrize(
     ("name", "changes", "reason"),
     [
-        ("BertForSequenceClassification", label_names(("a", "b")), "2 outputs, the task 3"),
+        ("BertForSequenceClassification", dict(labels=("a", "b")), "2 outputs, the task 3"),
         (
             "BertForSequenceClassification",
-            label_names(("magic", "perhaps", "dull")),
+            dict(labels=("magic", "perhaps", "dull")),
             "its labels are magic, perhaps, dull",
         ),
         (
             "BertForSequenceClassification",
-            {**label_names(LABELS), "problem_type": "regression"},
+            dict(labels=LABELS, problem_type="regression"),
             "was trained for regression",
         ),
-        ("BertForTokenClassification", label_names(LABELS), "not fine-tuned on this kind of task"),
+        ("BertForTokenClassification", dict(labels=LABELS), "not fine-tuned on this kind of task"),
         ("BertForMaskedLM", {}, "not fine-tuned on this kind of task"),
     ],
     ids="number names problem tokens pretrained".split(),
 )
-def test_a_teacher_of_something_else_is_refused(
-    make_bert, tiny_tokenizer, tmp_path, name, changes, reason
-):
+def test_a_teacher_of_something_else_is_refused(make_bert, name, changes, reason, read_by):
     with pytest.raises(CheckpointError, match=rf"\[wrong-model\].*{reason}"):
         read_by(
             make_bert(name, **changes),
             TEXT_TASK,
-            [TextExample("0", "a fox")],
-            tiny_tokenizer,
-            tmp_path,
+            text_examples(["a fox"]),
         )
 
 
-def test_an_unfinished_folder_of_another_class_is_refused(
-    make_other, tiny_tokenizer, tmp_path, slug_of
-):
-    folder = make_other("Electra", "ForSequenceClassification", **label_names(LABELS))
+def test_an_unfinished_folder_of_another_class_is_refused(make_other, tmp_path, slug_of, read_by):
+    folder = make_other("Electra", "ForSequenceClassification", LABELS)
 
     def slug(file, **values):
         copy = tmp_path / str(len(list(tmp_path.iterdir())))
         shutil.copytree(folder, copy)
         edit(copy / file, **values)
-        return slug_of(read_by, copy, TEXT_TASK, [], tiny_tokenizer, tmp_path)
+        return slug_of(read_by, copy, TEXT_TASK, [])
 
     assert slug("config.json", id2label={"1": "magic", "2": "perhaps", "3": "plain"}) == "bad-value"
     assert slug("config.json", num_hidden_layers=1) == "weights-mismatch"
     assert slug("config.json", pad_token_id=None) == "unsupported"
 
 
-def test_what_tokens_decide_needs_one_tokenizer(make_bert, tiny_tokenizer, tmp_path, slug_of):
+def test_what_tokens_decide_needs_one_tokenizer(make_bert, slug_of, read_by):
     answers = find_task("squad1")
     folder = make_bert("BertForQuestionAnswering")
-    assert slug_of(read_by, folder, answers, [], tiny_tokenizer, tmp_path) == "conflicting-options"
-    assert (
-        read_by(folder, answers, [], AlbertTokenizer.from_pretrained(folder), tmp_path).model
-        is not None
-    )
-    folder = make_bert("BertForSequenceClassification", **label_names(LABELS))
+    assert slug_of(read_by, folder, answers, []) == "conflicting-options"
+    assert read_by(folder, answers, [], AlbertTokenizer.from_pretrained(folder)).model is not None
+    folder = make_bert("BertForSequenceClassification", LABELS)
     with pytest.raises(ConfigError, match="hidden states are of tokens"):
-        read_by(folder, TEXT_TASK, [], tiny_tokenizer, tmp_path, teacher_hidden=1.0)
-    assert (
-        slug_of(read_by, folder, find_task("squad2"), [], tiny_tokenizer, tmp_path) == "bad-value"
-    )
+        read_by(folder, TEXT_TASK, [], teacher_hidden=1.0)
+    assert slug_of(read_by, folder, find_task("squad2"), []) == "bad-value"
 
 
-def test_numbers_of_another_scale_are_refused(make_bert, tiny_tokenizer, tmp_path, slug_of):
+def test_numbers_of_another_scale_are_refused(make_bert, slug_of, read_by):
     folder = make_bert("BertForSequenceClassification", num_labels=1)
     task = find_task("regress")
     numbers = transformers_logits(folder, TEXTS)[:, 0]
-    examples = [
-        TextExample(str(n), text, None, float(numbers[n]) + 0.1) for n, text in enumerate(TEXTS)
-    ]
-    teacher = read_by(folder, task, examples, tiny_tokenizer, tmp_path)
+    examples = text_examples(TEXTS, (numbers + 0.1).tolist())
+    teacher = read_by(folder, task, examples)
     assert_allclose(teacher.logits[:, 0], numbers, atol=2e-5)
     shifted = [replace(example, label=example.label + 10) for example in examples]
-    assert slug_of(read_by, folder, task, shifted, tiny_tokenizer, tmp_path) == "doubtful"
+    assert slug_of(read_by, folder, task, shifted) == "doubtful"
 
 
 # --- unlabelled examples --------------------------------------------------------------------------
@@ -430,22 +414,17 @@ def question(number, labelled):
 TAGGED = [
     replace(sentence, tags=("B-PS", *["O"] * (len(sentence.words) - 1))) for sentence in SENTENCES
 ]
+LABELLED = text_examples(TEXTS, [*LABELS, LABELS[0]])
 MIXED = {
-    "classify": (
-        TEXT_TASK,
-        [TextExample(str(n), text, None, LABELS[n % 3]) for n, text in enumerate(TEXTS)],
-    ),
-    "windows": (
-        TEXT_TASK.with_changes(long_texts="windows", length=8),
-        [TextExample(str(n), text, None, LABELS[n % 3]) for n, text in enumerate(TEXTS)],
-    ),
+    "classify": (TEXT_TASK, LABELLED),
+    "windows": (TEXT_TASK.with_changes(long_texts="windows", length=8), LABELLED),
     "regress": (
         find_task("regress"),
-        [TextExample(str(n), text, "a fox", float(n)) for n, text in enumerate(TEXTS)],
+        text_examples(TEXTS, [0.0, 1.0, 2.0, 3.0], ["a fox"] * 4),
     ),
     "multilabel": (
         find_task("multilabel").with_changes(labels=("a", "b")),
-        [TextExample(str(n), text, None, ("a", "b")[n % 2 :]) for n, text in enumerate(TEXTS)],
+        text_examples(TEXTS, [("a", "b"), ("b",)] * 2),
     ),
     "ner": (NER, TAGGED),
     "arc": (find_task("arc"), [choices(n, n % 2) for n in range(4)]),
@@ -473,12 +452,10 @@ def test_labels_count_for_the_labelled_alone_and_the_teacher_for_all(
     all_features = task.features(examples, tiny_tokenizer, labelled=True)
     mixed = with_unlabelled(features, task.features(unlabelled, tiny_tokenizer, labelled=False))
     losses = DistillationLosses(student, teacher, task, weight=0.25)
-    batch, labelled, all_labelled = (
-        part.batch(np.arange(part.num_sequences)) for part in (mixed, features, all_features)
-    )
+    batch = whole_batch(mixed)
     parts = losses.losses(batch)
-    alone = losses.losses(labelled)
-    everywhere = losses.losses(all_labelled)
+    alone = losses.losses(whole_batch(features))
+    everywhere = losses.losses(whole_batch(all_features))
     assert losses.count_targets(batch) == {name: part.count for name, part in parts.items()}
     for name, part in parts.items():
         expected = everywhere[name] if name == "distillation" else alone[name]
@@ -552,7 +529,7 @@ def test_texts_of_dev_and_test_are_left_out(tmp_path):
     assert "more.tsv` has labels: they are not read" in notes
     lines = tmp_path / "lines.txt"
     lines.write_text("a text\nseven wizards\n")
-    single = find_task("classify", Columns(text="sentence", label="label"))
+    single = find_task("classify", COLUMNS)
     data = read_data(single, tmp_path, None, 0.1, False, BadRows(), lines)
     assert [example.text for example in data.unlabelled] == ["a text"]
     assert not any("has labels" in note for note in data.notes)
@@ -583,13 +560,10 @@ def test_labels_that_are_not_read_are_noticed(tmp_path, task, name, content, has
     assert read_split(reader, file, "train", BadRows(), labelled=False)
 
 
-def test_unlabelled_examples_need_a_teacher_and_are_checked(
-    make_bert, start, table, tmp_path, slug_of
-):
+def test_unlabelled_examples_need_a_teacher_and_are_checked(start, table, tmp_path, slug_of, bert):
     more_rows = write_table(tmp_path / "more.tsv", 20, 3)
-    columns = Columns(text="sentence", label="label")
     arguments = ("classify", start, table)
-    options = dict(columns=columns, unlabelled=more_rows)
+    options = dict(columns=COLUMNS, unlabelled=more_rows)
     assert (
         slug_of(finetune, *arguments, tmp_path / "run", SETTINGS, **options)
         == "conflicting-options"
@@ -604,14 +578,14 @@ def test_unlabelled_examples_need_a_teacher_and_are_checked(
         "finetune will stop" in finding and "not fine-tuned" in finding
         for finding in report.findings
     )
-    teacher = make_bert("BertForSequenceClassification", **label_names(("plain", "magic")))
-    findings = check_task(*arguments, replace(SETTINGS, teacher=teacher), **options).findings
+    taught = replace(SETTINGS, teacher=bert)
+    findings = check_task(*arguments, taught, **options).findings
     assert any("reads the texts by its own tokenizer" in finding for finding in findings)
     # `--text-column` would be for the labelled examples, too
     (tmp_path / "others.csv").write_text("text\nthe quick brown fox\n", encoding="utf-8")
     options["unlabelled"] = tmp_path / "others.csv"
     with pytest.raises(DataError) as caught:
-        check_task(*arguments, replace(SETTINGS, teacher=teacher), **options)
+        check_task(*arguments, taught, **options)
     assert "that they have in DATA" in caught.value.hint
 
 
@@ -714,13 +688,11 @@ def test_the_nearest_vectors_are_similar(make_editor, monkeypatch):
     assert edits(make_editor(["!", "unknown"]), "!") == {"!"}
 
 
-def test_edited_copies_are_examples_without_labels(make_bert, start, table, tmp_path, slug_of):
-    teacher = make_bert("BertForSequenceClassification", **label_names(("plain", "magic")))
-    settings = replace(SETTINGS, teacher=teacher, epochs=0.5, teacher_weight=0.9)
-    columns = Columns(text="sentence", label="label")
+def test_edited_copies_are_examples_without_labels(start, table, tmp_path, slug_of, bert):
+    settings = replace(SETTINGS, teacher=bert, epochs=0.5, teacher_weight=0.9)
     copying = replace(settings, edited_copies=2)
     arguments = ("classify", start, table)
-    task = find_task("classify", columns)
+    task = find_task("classify", COLUMNS)
     data = read_data(task, table, None, 0.1, False, BadRows())
 
     def copies_of(data, settings):
@@ -736,13 +708,13 @@ def test_edited_copies_are_examples_without_labels(make_bert, start, table, tmp_
     assert not dev_texts & {example.text for example in copies}
     file = tmp_path / "copies.tsv"
     write_lines(file, ["sentence", *(example.text for example in copies)])
-    finetune(*arguments, tmp_path / "copies", copying, columns=columns)
-    finetune(*arguments, tmp_path / "file", settings, columns=columns, unlabelled=file)
+    finetune(*arguments, tmp_path / "copies", copying, columns=COLUMNS)
+    finetune(*arguments, tmp_path / "file", settings, columns=COLUMNS, unlabelled=file)
     weights = [
         (tmp_path / run / "best/model.safetensors").read_bytes() for run in ("copies", "file")
     ]
     assert weights[0] == weights[1]
-    report = check_task(*arguments, copying, columns=columns)
+    report = check_task(*arguments, copying, columns=COLUMNS)
     assert report.splits["unlabelled"].examples == len(copies)
     assert (
         slug_of(finetune, *arguments, tmp_path / "no", replace(copying, teacher=None))
@@ -759,14 +731,12 @@ def test_tags_have_no_edited_copies(start, tmp_path, slug_of):
 
 
 def test_a_run_learns_from_a_bert_and_resumes_to_the_same_bits(
-    make_bert, start, table, tmp_path, monkeypatch
+    start, table, tmp_path, bert, stop_at
 ):
-    teacher = make_bert("BertForSequenceClassification", **label_names(("plain", "magic")))
-    settings = replace(SETTINGS, teacher=teacher, teacher_weight=1.0, eval_every=10, epochs=1)
-    columns = Columns(text="sentence", label="label")
+    settings = replace(SETTINGS, teacher=bert, teacher_weight=1.0, eval_every=10, epochs=1)
     more_rows = write_table(tmp_path / "more.tsv", 60, 3)
     learn = partial(
-        finetune, "classify", start, table, settings=settings, columns=columns, unlabelled=more_rows
+        finetune, "classify", start, table, settings=settings, columns=COLUMNS, unlabelled=more_rows
     )
     learn(out=tmp_path / "whole")
     events = read_records(tmp_path / "whole/metrics.jsonl")
@@ -781,23 +751,15 @@ def test_a_run_learns_from_a_bert_and_resumes_to_the_same_bits(
     ]
     rows = [line.split("\t")[0] for line in lines]
     assert len(rows) == 360
-    assert_allclose(logits, transformers_logits(teacher, rows)[:, ::-1], atol=5e-5)
+    assert_allclose(logits, transformers_logits(bert, rows)[:, ::-1], atol=5e-5)
 
-    scores = TaskEvaluator.calibrate_task_and_score_dev
-    evaluations = itertools.count(1)
-
-    def stopping(evaluator, model):
-        if next(evaluations) == 1:
-            os.kill(os.getpid(), signal.SIGTERM)
-        return scores(evaluator, model)
-
-    monkeypatch.setattr(TaskEvaluator, "calibrate_task_and_score_dev", stopping)
+    stop_at(1)
     assert learn(out=tmp_path / "cut").model is None
     shutil.copytree(tmp_path / "cut", tmp_path / "other")
     learn(out=tmp_path / "cut", resume=True)
     weights = [(tmp_path / run / "best/model.safetensors").read_bytes() for run in ("whole", "cut")]
     assert weights[0] == weights[1]
-    with open(teacher / "config.json", "a") as stream:
+    with open(bert / "config.json", "a") as stream:
         stream.write("\n")
     with pytest.raises(CheckpointError, match="other teacher than now"):
         learn(out=tmp_path / "other", resume=True)

@@ -24,17 +24,14 @@ from albertkit.tables.columns import Columns
 from albertkit.tables.records import as_files
 from albertkit.tasks.metrics import label_set_scorer
 from albertkit.tasks.texts import (
-    OFFICIAL,
-    MultiLabelClassification,
     TextClassification,
     TextExample,
-    TextRegression,
     official_task,
     table_task,
     text_features,
 )
 
-from .conftest import read_examples
+from .conftest import padded_rows, read_examples, reread, text_examples, whole_batch
 
 
 class Words(WordTokenizer):
@@ -66,10 +63,7 @@ def table(path, *rows):
 
 
 def examples_of(*labels):
-    return [
-        TextExample(str(number), f"text {number}", None, label)
-        for number, label in enumerate(labels)
-    ]
+    return text_examples([f"text {number}" for number in range(len(labels))], labels)
 
 
 def labels_of(examples):
@@ -157,13 +151,9 @@ def test_tokens_that_are_cut_are_counted(with_pairs):
     texts = [" ".join(words[:n]) for n in range(1, 14) for _ in range(13)]
     pairs = [" ".join(words[:n]) for _ in range(13) for n in range(13)] if with_pairs else None
     task = TextClassification(name="mine", text_column="text", length=9, labels=("x", "y"))
-    examples = [
-        TextExample("", text, pair)
-        for text, pair in zip(texts, pairs or [None] * len(texts), strict=True)
-    ]
     for features in (
         text_features(texts, pairs, TOKENIZER, 9),
-        task.features(examples, TOKENIZER, labelled=False),
+        task.features(text_examples(texts, pairs=pairs or ()), TOKENIZER, labelled=False),
     ):
         for row, text in enumerate(texts):
             pair = pairs[row] if pairs else ""
@@ -203,26 +193,14 @@ def test_losses_and_probabilities_are_those_of_transformers(tiny_model):
         (task_of("multilabel").with_changes(labels=("x", "y")), [("x",), (), ("x", "y"), ("y",)]),
     ]
     for task, labels in cases:
-        examples = [
-            TextExample(str(n), text, None, label)
-            for n, (text, label) in enumerate(zip(texts, labels, strict=True))
-        ]
+        examples = text_examples(texts, labels)
         task = replace(task, length=8)
         ours = tiny_model(task.model_class, vocab_size=90, **task.head())
         features = task.features(examples, TOKENIZER, labelled=True)
-        batch = features.batch(np.arange(4))
-        width = int(features.lengths.max())
-        flat = {"input_ids": batch.packed.input_ids, "token_type_ids": batch.packed.token_type_ids}
-        padded = {
-            name: torch.nn.utils.rnn.pad_sequence(
-                torch.split(ids, batch.packed.lengths), batch_first=True
-            )
-            for name, ids in flat.items()
-        }
-        mask = torch.arange(width) < torch.tensor(batch.packed.lengths)[:, None]
+        batch = whole_batch(features)
         with torch.no_grad():
             output = theirs_of(ours)(
-                **padded, attention_mask=mask.long(), labels=batch.per_sequence["labels"]
+                **padded_rows(batch.packed), labels=batch.per_sequence["labels"]
             )
             loss = task.losses(ours, batch)[task.kind]
             outputs = task.outputs(ours, batch)
@@ -250,7 +228,7 @@ def test_class_weights_multiply_each_example(tiny_model):
     task = replace(task_of().with_changes(labels=("a", "b")), length=8)
     ours = tiny_model(task.model_class, vocab_size=90, **task.head())
     features = task.features(examples_of("a", "b", "b", "a", "a"), TOKENIZER, labelled=True)
-    batch = features.batch(np.arange(5))
+    batch = whole_batch(features)
     weights = torch.tensor([0.5, 2.0])
     with torch.no_grad():
         plain = task.losses(ours, batch)["classification"]
@@ -389,7 +367,7 @@ def test_several_labels(tmp_path, form):
     )
     assert [record["labels"] for record in records] == [["x"], ["x", "y"], []]
     assert task.score(examples, records)["f1_micro"] == 1
-    assert MultiLabelClassification.from_dict(json.loads(json.dumps(task.to_dict()))) == task
+    assert reread(task) == task
 
 
 @pytest.mark.parametrize(
@@ -501,7 +479,7 @@ def test_of_two_classes_the_rarer_one_is_scored_and_named(chosen, expected):
     assert details["positive_class"] == expected
     low, high = details["intervals"]["f1"]
     assert low < scores["f1"] < high
-    assert TextClassification.from_dict(json.loads(json.dumps(task.to_dict()))) == task
+    assert reread(task) == task
     assert task.with_changes(labels=("a", "b", "c")).positive_class == ""
     balanced = task_of().fitted(examples_of("a", "b"))
     assert balanced.positive_class == "b"  # as scikit-learn's labels of 0 and 1 have it
@@ -568,14 +546,7 @@ def test_submission_files_are_gluess(tmp_path):
         assert paths[0].read_text() == f"{head}\tprediction\n0\t{prediction}\n"
 
 
-# --- task.json and columns ------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", OFFICIAL)
-def test_a_task_comes_back_from_json(name):
-    task = official_task(name, length=128)
-    task_class = {"classification": TextClassification, "regression": TextRegression}[task.kind]
-    assert task_class.from_dict(json.loads(json.dumps(task.to_dict()))) == task
+# --- columns ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

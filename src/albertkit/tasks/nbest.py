@@ -114,21 +114,18 @@ def best_span_answers(
     """Return the best answers of the span head to a question; every start is tried with every end.
 
     In version 2 "no answer" takes part in the n-best with its lowest score over the windows, and
-    the null odds are that score less the score of the best answer. `n_best_size` also limits the
-    starts and the ends of a window that are tried.
+    the null odds are that score less the score of the best answer.
     """
-    pairs = []
-    for starts, start_scores, ends, end_scores, _ in tops:
-        firsts = [
-            np.repeat(column[:n_best_size], len(ends[:n_best_size]))
-            for column in (starts, start_scores)
-        ]
-        lasts = [
-            np.tile(column[:n_best_size], len(starts[:n_best_size]))
-            for column in (ends, end_scores)
-        ]
-        pairs.append((firsts[0], lasts[0], firsts[1], lasts[1]))
-    best = _best_candidates(context, windows, pairs, n_best_size, max_answer_length)
+    ends_by_start = []
+    for top in tops:
+        num_starts = len(top.starts)
+        ends_by_start.append(
+            top._replace(
+                ends=np.tile(top.ends, num_starts),
+                end_scores=np.tile(top.end_scores, num_starts),
+            )
+        )
+    best = _best_candidates(context, windows, ends_by_start, n_best_size, max_answer_length)
     if version == 1:
         return Verdict(best)
     null = min(top.null for top in tops)
@@ -152,20 +149,14 @@ def best_beam_answers(
 
     Arguments as of `best_span_answers`.
     """
-    pairs = []
-    for starts, start_scores, ends, end_scores, _ in tops:
-        num_ends = len(ends) // len(starts)
-        pairs.append(
-            (np.repeat(starts, num_ends), ends, np.repeat(start_scores, num_ends), end_scores)
-        )
-    best = _best_candidates(context, windows, pairs, n_best_size, max_answer_length)
+    best = _best_candidates(context, windows, tops, n_best_size, max_answer_length)
     return Verdict(best, min(top.null for top in tops) if version == 2 else None)
 
 
 def _best_candidates(
     context: str,
     windows: Sequence[TextWindow],
-    pairs: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]],
+    tops: Sequence[TopPositions],
     n_best_size: int,
     max_answer_length: int,
 ) -> list[Candidate]:
@@ -173,13 +164,14 @@ def _best_candidates(
 
     A candidate counts if both its ends are in the text, its start is in the window that shows most
     around it, and it is at most `max_answer_length` tokens long. Of equal scores the earlier stays
-    in front: of the earlier window, then of the better start, then of the better end. `pairs` are
-    start, end and their scores, [C] each, of every window.
+    in front: of the earlier window, then of the better start, then of the better end. `tops` have M
+    ends of each of their K starts: C is K·M.
     """
     columns: list[np.ndarray] = []
-    for window, (starts, ends, start_scores, end_scores) in zip(windows, pairs, strict=True):
-        first = starts.astype(np.int64) - window.first
-        last = ends.astype(np.int64) - window.first
+    for window, top in zip(windows, tops, strict=True):
+        num_ends = len(top.ends) // len(top.starts)
+        first = np.repeat(top.starts, num_ends).astype(np.int64) - window.first
+        last = top.ends.astype(np.int64) - window.first
         fits = (
             (first >= 0)
             & (first <= last)
@@ -187,7 +179,8 @@ def _best_candidates(
             & (last - first < max_answer_length)
         )
         fits[fits] = window.is_best[first[fits]]
-        scores = [values[fits].astype(np.float64) for values in (start_scores, end_scores)]
+        all_scores = (np.repeat(top.start_scores, num_ends), top.end_scores)
+        scores = [values[fits].astype(np.float64) for values in all_scores]
         columns.append(np.stack([window.starts[first[fits]], window.ends[last[fits]], *scores]))
     from_, to, start_scores, end_scores = np.concatenate(columns, axis=1)
     best: dict[str, Candidate] = {}

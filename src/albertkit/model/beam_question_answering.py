@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from albertkit.batches.packed import PackedBatch
 from albertkit.config import AlbertConfig
-from albertkit.model.heads import check_span, multi_label_loss, span_loss
+from albertkit.model.heads import at_least_fp32, check_span, multi_label_loss, span_loss
 from albertkit.model.layers import layer_norm_function, linear_function, widen_to_head_dtype
 from albertkit.model.padded import BeamQuestionAnsweringOutput, PaddedPass, PassOptions, SummedLoss
 from albertkit.model.pretrained import AlbertModel, PretrainedAlbert
@@ -239,8 +239,7 @@ class AlbertForBeamQuestionAnswering(PretrainedAlbert):
 def _log_probs(logits: Tensor, allowed: Tensor) -> Tensor:
     """Return the log-softmax over the last dimension where allowed; fp32 or wider."""
     # fp16 ends at 65,504.
-    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    return torch.where(allowed, logits, _FORBIDDEN).log_softmax(-1)
+    return torch.where(allowed, at_least_fp32(logits), _FORBIDDEN).log_softmax(-1)
 
 
 def _largest_with_indices(log_probs: Tensor, count: int) -> tuple[Tensor, Tensor]:

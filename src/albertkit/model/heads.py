@@ -24,7 +24,7 @@ from albertkit.tables import IGNORED
 
 def class_loss(logits: Tensor, labels: Tensor, class_weights: Tensor | None = None) -> SummedLoss:
     """Return the cross-entropy of logits [M, C] where labels [M] are not -100, times the weight [C] of each label's class."""
-    logits = _at_least_fp32(logits)
+    logits = at_least_fp32(logits)
     has_label = labels != IGNORED
     loss_sum = F.cross_entropy(logits, labels, class_weights, ignore_index=IGNORED, reduction="sum")
     return SummedLoss(loss_sum, ((logits.argmax(-1) == labels) & has_label).sum(), has_label.sum())
@@ -32,14 +32,14 @@ def class_loss(logits: Tensor, labels: Tensor, class_weights: Tensor | None = No
 
 def regression_loss(values: Tensor, targets: Tensor) -> SummedLoss:
     """Return the squared error of values [M, C] against targets [M, C], or [M] where C is 1; each of the M·C counts."""
-    values = _at_least_fp32(values)
+    values = at_least_fp32(values)
     targets = targets.reshape(values.shape).to(values.dtype)
     return SummedLoss(F.mse_loss(values, targets, reduction="sum"), None, _num_values(values))
 
 
 def multi_label_loss(logits: Tensor, labels: Tensor) -> SummedLoss:
     """Return the binary cross-entropy of logits [M, C] against labels [M, C], 0 or 1; each of the M·C decisions counts."""
-    logits = _at_least_fp32(logits)
+    logits = at_least_fp32(logits)
     loss_sum = F.binary_cross_entropy_with_logits(logits, labels.to(logits.dtype), reduction="sum")
     return SummedLoss(loss_sum, ((logits > 0) == (labels > 0.5)).sum(), _num_values(logits))
 
@@ -77,7 +77,8 @@ def ragged_log_softmax(logits: Tensor, groups: Tensor) -> Tensor:
     return shifted - torch.zeros_like(logits).index_add(0, groups, shifted.exp())[groups].log()
 
 
-def _at_least_fp32(values: Tensor) -> Tensor:
+def at_least_fp32(values: Tensor) -> Tensor:
+    """Return values in fp32, or in their own dtype where that is wider."""
     return values.to(torch.promote_types(values.dtype, torch.float32))
 
 
@@ -208,7 +209,7 @@ def exponentials_and_losses_with_torch(
         top, correct = (top_and_correct_on_cpu if on_cpu else top_and_correct_on_accelerator)(
             chunk, label_logits, labels
         )
-        exponentials = chunk.to(torch.promote_types(chunk.dtype, torch.float32)).sub_(top).exp_()
+        exponentials = at_least_fp32(chunk).sub_(top).exp_()
         total = exponentials.sum(1, keepdim=True)
         chunk.copy_(exponentials)
         totals.append(total)

@@ -18,7 +18,7 @@ from albertkit.batches.features import Features, LabelledBatch, tokens_left_for_
 from albertkit.errors import DataError, suggest_name
 from albertkit.files import atomic_file, check_regular_file, parse_json, write_json, write_lines
 from albertkit.model import AlbertForMultipleChoice, SummedLoss
-from albertkit.model.heads import ragged_log_softmax
+from albertkit.model.heads import at_least_fp32, ragged_log_softmax
 from albertkit.model.pretrained import PretrainedAlbert
 from albertkit.tables.bad_rows import BadRows, pluralize
 from albertkit.tables.columns import Columns
@@ -98,11 +98,7 @@ def make_choice_example(
         raise ValueError(f"{len(texts)} choices that are not empty")
     if len(choice_names) < len(texts):
         raise ValueError(f"{len(texts)} choices, {len(choice_names)} names of choices")
-    if empty := [
-        example_id
-        for example_id, text in zip(choice_names, texts, strict=False)
-        if not text.strip()
-    ]:
+    if empty := [name for name, text in zip(choice_names, texts, strict=False) if not text.strip()]:
         raise ValueError(f"choice {empty[0]} is empty")
     if not context.strip() and not question.strip():
         raise ValueError("no context and no question")
@@ -353,10 +349,7 @@ def _make_row_example(
     elif label in form.choices:  # as a ClassLabel of KoBEST and COPA names it
         label = str(form.first + form.choices.index(label))
     if form.names:
-        names = [
-            str(example_id)
-            for example_id in _parse_list_of_field(values_by_column[form.names], form.names)
-        ]
+        names = list(map(str, _parse_list_of_field(values_by_column[form.names], form.names)))
     context = values_by_column[form.context] if form.context else ""
     question = values_by_column[form.question] if form.question else ""
     # As WinoGrande's authors do: the text before the gap, then each choice with what follows
@@ -851,7 +844,7 @@ def choice_loss(logits: Tensor, groups: Tensor, right: Tensor) -> SummedLoss:
     `groups` int64 [N] has equal numbers for a group, together; `right` bool [N] has one True in
     each group with a label. Nothing waits for the device: there are at most N groups.
     """
-    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    logits = at_least_fp32(logits)
     positions = torch.arange(len(logits), device=logits.device)
     group = torch.cat([positions[:1], (groups[1:] != groups[:-1]).cumsum(0)])
     log_probs = ragged_log_softmax(logits, group)

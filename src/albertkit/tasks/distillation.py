@@ -19,7 +19,7 @@ from albertkit.model import (
     AlbertForQuestionAnswering,
     AlbertForTokenClassification,
 )
-from albertkit.model.heads import ragged_log_softmax
+from albertkit.model.heads import at_least_fp32, ragged_log_softmax
 from albertkit.model.layers import layer_at_same_depth, linear_function
 from albertkit.model.padded import Trace
 from albertkit.model.pretrained import PretrainedAlbert
@@ -129,8 +129,8 @@ class DistillationLosses(nn.Module):
                 if self.projection is not None:
                     states = linear_function(states.dtype, self.projection)(states)
                 distance = F.mse_loss(
-                    _at_least_fp32(states),
-                    _at_least_fp32(teacher_states),
+                    at_least_fp32(states),
+                    at_least_fp32(teacher_states),
                     reduction="sum",
                 )
                 distances.append(distance / teacher_states.shape[1])
@@ -147,7 +147,7 @@ class DistillationLosses(nn.Module):
             positions = batch.packed.padded_positions()
             log_probs = []
             for values in (*logits, *teacher_logits):
-                real = _at_least_fp32(values).flatten().index_select(0, positions)
+                real = at_least_fp32(values).flatten().index_select(0, positions)
                 log_probs.append(ragged_log_softmax(real / t, positions // batch.packed.longest))
             starts, ends, teacher_starts, teacher_ends = log_probs
             return (
@@ -158,8 +158,8 @@ class DistillationLosses(nn.Module):
                 * t**2
                 / 2
             )
-        logits = _at_least_fp32(logits)
-        teacher_logits = _at_least_fp32(teacher_logits)
+        logits = at_least_fp32(logits)
+        teacher_logits = at_least_fp32(teacher_logits)
         if isinstance(self.student, AlbertForMultipleChoice):
             groups = F.pad((batch.examples.diff() != 0).cumsum(0), (1, 0))
             soft = [
@@ -217,10 +217,6 @@ def select_labelled(batch: LabelledBatch, logits: Any = ()) -> tuple[LabelledBat
 
 def _summed_divergence(log_probs: Tensor, teacher_log_probs: Tensor) -> Tensor:
     return F.kl_div(log_probs, teacher_log_probs, reduction="sum", log_target=True)
-
-
-def _at_least_fp32(values: Tensor) -> Tensor:
-    return values.to(torch.promote_types(values.dtype, torch.float32))
 
 
 def copy_with_packed_logits(model: PretrainedAlbert, packed_logits: Any) -> PretrainedAlbert:

@@ -154,21 +154,9 @@ class PackedBatch(MovableBatch):
                 ignored.
             sentence_order_labels: int64 [B].
         """
-        if input_ids.dim() != 2:
-            raise ConfigError(
-                "bad-value",
-                f"input_ids has shape {list(input_ids.shape)}, expected [batch, length]",
-            )
-        for name, tensor in (
-            ("attention_mask", attention_mask),
-            ("token_type_ids", token_type_ids),
-            ("labels", labels),
-        ):
-            if tensor is not None and tensor.shape != input_ids.shape:
-                raise ConfigError(
-                    "bad-value",
-                    f"{name} has shape {list(tensor.shape)}, input_ids has {list(input_ids.shape)}",
-                )
+        check_padded_shapes(
+            input_ids, attention_mask=attention_mask, token_type_ids=token_type_ids, labels=labels
+        )
         rows, width = input_ids.shape
         device = input_ids.device
         is_token = (
@@ -230,6 +218,21 @@ class PackedBatch(MovableBatch):
             values,
         )
         return padded.view(rows, self.longest, *feature_shape)
+
+
+def check_padded_shapes(input_ids: Tensor, **tensors: Tensor | None) -> None:
+    """Refuse a padded batch that is no matrix, and tensors with values for its places that have another shape."""
+    if input_ids.dim() != 2:
+        raise ConfigError(
+            "bad-value",
+            f"input_ids has shape {list(input_ids.shape)}, expected [batch, length]",
+        )
+    for name, tensor in tensors.items():
+        if tensor is not None and tensor.shape != input_ids.shape:
+            raise ConfigError(
+                "bad-value",
+                f"{name} has shape {list(tensor.shape)}, input_ids has {list(input_ids.shape)}",
+            )
 
 
 def unpack(values: Tensor, mask: Tensor) -> Tensor:

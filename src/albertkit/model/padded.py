@@ -22,7 +22,7 @@ from torch._C._functorch import peek_interpreter_stack
 from torch.autograd import forward_ad
 from torch.utils._pytree import register_pytree_node
 
-from albertkit.batches.packed import PackedBatch, unpack
+from albertkit.batches.packed import PackedBatch, check_padded_shapes, unpack
 from albertkit.config import AlbertConfig
 from albertkit.errors import ConfigError, DataError
 from albertkit.tables import IGNORED
@@ -351,17 +351,7 @@ class PaddedPass:
     def _with_padding(
         self, input_ids: Tensor, token_type_ids: Tensor | None, position_ids: Tensor | None
     ) -> PaddedBatch:
-        if input_ids.dim() != 2:
-            raise ConfigError(
-                "bad-value",
-                f"input_ids has shape {list(input_ids.shape)}, expected [batch, length]",
-            )
-        for name, tensor in (("attention_mask", self.mask), ("token_type_ids", token_type_ids)):
-            if tensor is not None and tensor.shape != input_ids.shape:
-                raise ConfigError(
-                    "bad-value",
-                    f"{name} has shape {list(tensor.shape)}, input_ids has {list(input_ids.shape)}",
-                )
+        check_padded_shapes(input_ids, attention_mask=self.mask, token_type_ids=token_type_ids)
         if (
             not is_recorded_or_transformed()
             # A recorded pass cannot look at values.

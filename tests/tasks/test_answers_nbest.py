@@ -266,7 +266,7 @@ def test_the_best_f1_that_is_found_is_reached(golden, questions, kind, setting, 
     }
     best = {key: "" if v.best is None else v.best.text for key, v in verdicts.items()}
     odds = {key: float(v.null_odds) for key, v in verdicts.items() if v.null_odds is not None}
-    scores = question_scores(best, gold, "2.0")
+    scores = question_scores(best, gold, 2)
     threshold = best_threshold(
         [scores[k][1] for k in best], [odds[k] for k in best], [bool(g) for _, g in gold]
     )
@@ -274,7 +274,7 @@ def test_the_best_f1_that_is_found_is_reached(golden, questions, kind, setting, 
     assert threshold == pytest.approx(official["best_f1_thresh"], abs=1e-9)
 
     def f1_of(answered):
-        return squad_scores({key: best[key] if answered(key) else "" for key in best}, gold, "2.0")[
+        return squad_scores({key: best[key] if answered(key) else "" for key in best}, gold, 2)[
             "f1"
         ]
 

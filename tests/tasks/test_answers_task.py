@@ -261,7 +261,7 @@ def test_what_is_learned_is_predicted(tokenizer, tmp_path, head, version):
     names = [path.name for path in task.write(tmp_path, records, split="dev")]
     contents = {name: json.loads((tmp_path / name).read_text()) for name in names}
     gold = [(e.id, [a.text for a in e.answers]) for e in examples]
-    assert squad_scores(contents["predictions.json"], gold, "2.0")["exact"] == 100
+    assert squad_scores(contents["predictions.json"], gold, 2)["exact"] == 100
     best = contents["nbest_predictions.json"]["q1"][0]
     assert list(best) == ["text", "probability", "start_log_prob", "end_log_prob"]
     assert ("null_odds.json" in names) == (version == 2)

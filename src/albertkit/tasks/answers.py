@@ -248,11 +248,6 @@ def count_reasons(unrecoverable_questions: Sequence[Unrecoverable]) -> dict[str,
     return dict(Counter(question.reason for question in unrecoverable_questions).most_common())
 
 
-def squad_version_name(version: int) -> Version:
-    """Return the official script's name of a version."""
-    return "2.0" if version == 2 else "1.1"
-
-
 def gold_answers_by_id(examples: Sequence[QuestionExample]) -> list[tuple[str, list[str]]]:
     """Return id and right answers of each question, as the official scripts take them."""
     return [(example.id, [answer.text for answer in example.answers]) for example in examples]
@@ -319,7 +314,7 @@ def hold_out_articles(
 def score_answers(
     options: ScoreOptions,
     questions: Sequence[QuestionExample],
-    version: int,
+    version: Version,
 ) -> dict[str, Any]:
     """Score a file of answers: the official script's dictionary, `exact_match` in both versions, and intervals."""
     file: File = options.predictions
@@ -337,7 +332,6 @@ def score_answers(
             "SQuAD 1.1 has no null odds",
             "leave out --null-odds, or score squad2",
         )
-    official = squad_version_name(version)
     gold = gold_answers_by_id(questions)
     answers = _read_answers(file)
     odds: dict[str, float] | None = None
@@ -351,7 +345,7 @@ def score_answers(
                 f"`{options.null_odds}` does not map question ids to numbers",
                 "name null_odds.json",
             )
-    scores = squad_scores(answers, gold, official, odds, options.null_threshold)
+    scores = squad_scores(answers, gold, version, odds, options.null_threshold)
     names = {name for name, _ in gold}
     missing = len(names - answers.keys())
     extra = len(answers.keys() - names)
@@ -372,7 +366,7 @@ def score_answers(
         (extra, "prediction", "for questions that the gold file lacks, counted for nothing"),
         (overruled, "answer", ruled),
     ]
-    columns = np.array(list(question_scores(answers, gold, official).values())).T
+    columns = np.array(list(question_scores(answers, gold, version).values())).T
 
     def sample_scores(rows: np.ndarray) -> dict[str, float]:
         return {
@@ -431,7 +425,7 @@ class AnswerTask(Task[QuestionExample]):
     """
 
     kind: ClassVar[str] = "answers"
-    version: Literal[1, 2] = 1
+    version: Version = 1
     head_kind: Literal["spans", "beam"] = "spans"
     length: int = 384
     metric: str = "f1"
@@ -586,7 +580,7 @@ class AnswerTask(Task[QuestionExample]):
         answer in the choice of it.
         """
         texts = {record["id"]: record["answer"] for record in predictions}
-        return squad_scores(texts, gold_answers_by_id(examples), squad_version_name(self.version))
+        return squad_scores(texts, gold_answers_by_id(examples), self.version)
 
     def details(
         self,
@@ -595,9 +589,8 @@ class AnswerTask(Task[QuestionExample]):
     ) -> dict[str, Any]:
         """Return bootstrap intervals and what was done to the data; in version 2 the threshold and what the best would reach."""
         gold = gold_answers_by_id(examples)
-        official = squad_version_name(self.version)
         texts = {record["id"]: record["answer"] for record in predictions}
-        scores = question_scores(texts, gold, official)
+        scores = question_scores(texts, gold, self.version)
         of_question = 100 * np.array([scores[example.id] for example in examples])
         answerable = np.array([bool(example.answers) for example in examples])
         columns = {
@@ -635,7 +628,7 @@ class AnswerTask(Task[QuestionExample]):
             ]
         if self.version == 2:
             odds = {record["id"]: record["null_odds"] for record in predictions}
-            best = squad_scores(best_nonempty_answers(predictions), gold, official, odds)
+            best = squad_scores(best_nonempty_answers(predictions), gold, self.version, odds)
             names = ("best_exact", "best_exact_thresh", "best_f1", "best_f1_thresh")
             details["best_on_these_questions"] = {name: best[name] for name in names}
             details |= self._threshold_facts()
@@ -718,7 +711,7 @@ class AnswerTask(Task[QuestionExample]):
         if self.version == 1 or not examples:
             return self
         scores = question_scores(
-            best_nonempty_answers(predictions), gold_answers_by_id(examples), squad_version_name(2)
+            best_nonempty_answers(predictions), gold_answers_by_id(examples), self.version
         )
         odds = {record["id"]: record["null_odds"] for record in predictions}
         f1 = [scores[example.id][1] for example in examples]

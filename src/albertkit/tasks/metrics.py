@@ -237,7 +237,7 @@ def _pearson_correlation(a: np.ndarray, b: np.ndarray) -> float:
     return float((a @ b) / np.sqrt((a @ a) * (b @ b)))
 
 
-Version = Literal["1.1", "2.0"]
+Version = Literal[1, 2]  # of SQuAD: 1.1 or 2.0
 Scores = Mapping[str, float]  # question id to 0 to 1
 
 _HANGUL = re.compile("[\uac00-\ud7a3]")
@@ -260,13 +260,13 @@ def are_korean_answers(golds: Iterable[str]) -> bool:
     return sum(korean) > 0.5 * len(korean)
 
 
-def exact_match(prediction: str, golds: Sequence[str], version: Version = "2.0") -> float:
+def exact_match(prediction: str, golds: Sequence[str], version: Version = 2) -> float:
     """Return 1 if the prediction equals one of the gold answers after normalisation, else 0."""
     predicted = normalize_answer(prediction)
     return float(any(predicted == gold for gold in _normalize_golds(golds, version)))
 
 
-def f1(prediction: str, golds: Sequence[str], version: Version = "2.0") -> float:
+def f1(prediction: str, golds: Sequence[str], version: Version = 2) -> float:
     """Return the largest F1 of the prediction's words with those of a gold answer; arguments as `exact_match`."""
     words = normalize_answer(prediction).split()
     scores = []
@@ -276,7 +276,7 @@ def f1(prediction: str, golds: Sequence[str], version: Version = "2.0") -> float
         score = 0.0
         # Where both are empty after normalisation, 2.0's script says 1, that of 1.1 says 0 although
         # they match exactly.
-        if version == "2.0" and not (words and gold_words):
+        if version == 2 and not (words and gold_words):
             score = float(words == gold_words)
         elif num_common:
             precision = num_common / len(words)
@@ -292,7 +292,7 @@ def question_scores(
     """Return exact match and F1 of each question, 0 to 1, in the order of the gold data. A missing prediction scores 0."""
     scores = {}
     for name, answers in gold:
-        if version == "1.1" and not answers:
+        if version == 1 and not answers:
             raise DataError(
                 "bad-row",
                 f"question `{name}` has no answer, which SQuAD 1.1 does not know",
@@ -332,7 +332,7 @@ def squad_scores(
         )
     scores = question_scores(predictions, gold, version)
     exact, words = ({name: pair[column] for name, pair in scores.items()} for column in (0, 1))
-    if version == "1.1":
+    if version == 1:
         return {"exact_match": _mean_percent(exact, exact), "f1": _mean_percent(words, words)}
     answerable = {name: bool(answers) for name, answers in gold}
     if null_odds is None:
@@ -381,7 +381,7 @@ def _scores_by_answerability(
 def _normalize_golds(golds: Sequence[str], version: Version) -> list[str]:
     normal = [normalize_answer(gold) for gold in golds]
     # The script of 2.0 leaves out gold answers of which nothing stays, such as "the".
-    return normal if version == "1.1" else [gold for gold in normal if gold] or [""]
+    return normal if version == 1 else [gold for gold in normal if gold] or [""]
 
 
 def _mean_percent(scores: Scores, names: Iterable[str]) -> float:

@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import IO, Any, cast
+from typing import IO, Any
 
 import fsspec
 import zstandard
@@ -264,7 +264,7 @@ class ByteStream:
             raw = fsspec.open(file.path, "rb").open()
         else:
             raw = open(file.path, "rb", buffering=0)  # noqa: SIM115
-        self._raw: Any = io.BufferedReader(cast(io.RawIOBase, raw), _READ_BYTES)
+        self._raw: Any = io.BufferedReader(raw, _READ_BYTES)
         # A pipe can be read once: nothing is consumed.
         head = self._raw.peek(8)[:8]
         self.packing = next(
@@ -296,17 +296,17 @@ class ByteStream:
             if is_packed:
                 fact = f"`{path}` is packed with {packing}; gzip, xz and zstandard are read, and plain files"
                 raise DataError("wrong-kind", fact, f"unpack it: {unpack} '{path}'")
-        self._stream: IO[bytes] = self._unpack()
+        self._stream = self._unpack()
         self._ahead = b""
         self._remaining: int | None = None  # bytes still to be read, if there is a limit
 
-    def _unpack(self) -> IO[bytes]:
+    def _unpack(self) -> Any:
         if self.packing == "gzip":
-            return cast(IO[bytes], gzip.GzipFile(fileobj=self._raw))
+            return gzip.GzipFile(fileobj=self._raw)
         if self.packing == "xz":
-            return cast(IO[bytes], lzma.LZMAFile(self._raw))
+            return lzma.LZMAFile(self._raw)
         if self.packing == "zstandard":
-            return cast(IO[bytes], _ZstandardStream(cast(IO[bytes], self._raw)))
+            return _ZstandardStream(self._raw)
         return self._raw
 
     def limit(self, start: int, end: int | None) -> None:

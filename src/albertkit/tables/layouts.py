@@ -53,7 +53,6 @@ class TaskLayout:
     """Describes the official layout of a task.
 
     Attributes:
-        kind: classification or regression.
         forms: Forms of its rows; the first that fits a file is taken.
         labels: Names of the labels in the order of their indices; none for a regression.
         metric: The score that counts.
@@ -71,7 +70,6 @@ class TaskLayout:
         label_names: What the hub calls the labels, in their order; they are read as `labels`.
     """
 
-    kind: str
     forms: tuple[TableForm, ...]
     labels: tuple[str, ...] = ()
     metric: str = "accuracy"
@@ -83,6 +81,11 @@ class TaskLayout:
     short_rows: bool = False
     label_names: tuple[str, ...] = ()
     similar_from: float | None = None
+
+    @property
+    def kind(self) -> str:
+        """Kind of the task: classification or regression."""
+        return "classification" if self.labels else "regression"
 
 
 def files_by_split(
@@ -297,7 +300,6 @@ _HUB_PAIR = TableForm("sentence1", "sentence2", "label", ("idx",))
 
 OFFICIAL: dict[str, TaskLayout] = {
     "cola": TaskLayout(
-        "classification",
         (
             TableForm("sentence", "", "label", ("index", "idx")),
             TableForm("sentence", "", "label", header=("source", "label", "star", "sentence")),
@@ -315,7 +317,6 @@ OFFICIAL: dict[str, TaskLayout] = {
         label_names=("unacceptable", "acceptable"),
     ),
     "sst2": TaskLayout(
-        "classification",
         (TableForm("sentence", "", "label", ("index", "idx")),),
         _BINARY,
         "accuracy",
@@ -325,7 +326,6 @@ OFFICIAL: dict[str, TaskLayout] = {
         label_names=_SENTIMENT,
     ),
     "mrpc": TaskLayout(
-        "classification",
         (TableForm("#1 String", "#2 String", "Quality", ("index",)), _HUB_PAIR),
         _BINARY,
         "accuracy_and_f1",
@@ -340,7 +340,6 @@ OFFICIAL: dict[str, TaskLayout] = {
         label_names=("not_equivalent", "equivalent"),
     ),
     "stsb": TaskLayout(
-        "regression",
         (
             TableForm("sentence1", "sentence2", "score", ("index",)),
             _HUB_PAIR,
@@ -362,7 +361,6 @@ OFFICIAL: dict[str, TaskLayout] = {
         {"": "STS-B"},
     ),
     "qqp": TaskLayout(
-        "classification",
         (
             TableForm("question1", "question2", "is_duplicate", ("id",)),
             TableForm("question1", "question2", "label", ("idx",)),
@@ -377,7 +375,6 @@ OFFICIAL: dict[str, TaskLayout] = {
         label_names=("not_duplicate", "duplicate"),
     ),
     "mnli": TaskLayout(
-        "classification",
         (TableForm("sentence1", "sentence2", "gold_label", ("index",)), _HUB_INFERENCE),
         _INFERENCE,
         "accuracy",
@@ -400,7 +397,6 @@ OFFICIAL: dict[str, TaskLayout] = {
         },
     ),
     "ax": TaskLayout(
-        "classification",
         (
             TableForm("sentence1", "sentence2", "gold_label", ("index",)),
             TableForm("Premise", "Hypothesis", "Label"),
@@ -413,7 +409,6 @@ OFFICIAL: dict[str, TaskLayout] = {
         {"": "AX"},
     ),
     "qnli": TaskLayout(
-        "classification",
         (TableForm("question", "sentence", "label", ("index", "idx"), numbered=_ENTAILED),),
         _ENTAILED,
         "accuracy",
@@ -422,7 +417,6 @@ OFFICIAL: dict[str, TaskLayout] = {
         {"": "QNLI"},
     ),
     "rte": TaskLayout(
-        "classification",
         (TableForm("sentence1", "sentence2", "label", ("index", "idx"), numbered=_ENTAILED),),
         _ENTAILED,
         "accuracy",
@@ -432,7 +426,6 @@ OFFICIAL: dict[str, TaskLayout] = {
         quoted="look",  # there is an edition in quotes, with numbers for labels
     ),
     "wnli": TaskLayout(
-        "classification",
         (TableForm("sentence1", "sentence2", "label", ("index", "idx")),),
         _BINARY,
         "accuracy",
@@ -443,7 +436,6 @@ OFFICIAL: dict[str, TaskLayout] = {
     ),
     # --- Korean ---
     "nsmc": TaskLayout(
-        "classification",
         (TableForm("document", "", "label", ("id",)),),
         _BINARY,
         "accuracy",
@@ -453,7 +445,6 @@ OFFICIAL: dict[str, TaskLayout] = {
         label_names=_SENTIMENT,  # eight of the 200,000 reviews
     ),
     "klue-nli": TaskLayout(
-        "classification",
         (
             TableForm("premise", "hypothesis", "gold_label", ("guid",)),
             TableForm(
@@ -470,7 +461,6 @@ OFFICIAL: dict[str, TaskLayout] = {
         {s: (f"klue-nli-v1.1_{s}", f"klue-nli-v1_{s}", *names) for s, names in SPLIT_NAMES.items()},
     ),
     "klue-sts": TaskLayout(
-        "regression",
         (TableForm("sentence1", "sentence2", "labels.label", ("guid",)),),
         (),
         "pearson",
@@ -479,7 +469,6 @@ OFFICIAL: dict[str, TaskLayout] = {
         similar_from=3.0,  # KLUE's second metric, f1; the data hold the same decision as `binary-label`
     ),
     "kornli": TaskLayout(
-        "classification",
         (TableForm("sentence1", "sentence2", "gold_label"), _HUB_INFERENCE),
         _INFERENCE,
         "accuracy",
@@ -493,7 +482,6 @@ OFFICIAL: dict[str, TaskLayout] = {
         empty_texts=True,  # translations
     ),
     "korsts": TaskLayout(
-        "regression",
         (TableForm("sentence1", "sentence2", "score"),),
         (),
         "spearman",

@@ -102,6 +102,7 @@ class ParquetFile:
 
 EXTENSIONS = ("tsv", "csv", "txt", "jsonl", "ndjson", "json", "parquet", "pq")
 PACKINGS = ("gz", "xz", "zst")
+PACKED_ENDINGS = ("", *(f".{packing}" for packing in PACKINGS))  # of a file that may be compressed
 Quoting = bool | Literal["commas", "look"] | None
 
 _SAMPLE = 1 << 20

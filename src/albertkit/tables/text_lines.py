@@ -21,7 +21,6 @@ _ROWS = 1000
 _MIN_COMMA_ROWS = 3
 _MIN_REPEATING_ROWS = 6
 _MARKUP_SHARE, _STRUCTURED_SHARE = 0.5, 0.9  # of the lines
-_KINDS: dict[str, Literal["csv", "tsv"]] = {",": "csv", ";": "csv", "|": "csv", "\t": "tsv"}
 _COMMON_COLUMNS = set(
     "id idx index text label sentence sentence1 document content review title".split()
 )
@@ -144,7 +143,7 @@ def detect_structure(head: bytes, name: str) -> Structure | None:
             and len(rows[0]) > 1
             and (extension or _is_table(rows, separator))
         ):
-            return _table_structure(rows, _KINDS[separator])
+            return _table_structure(rows, "tsv" if separator == "\t" else "csv")
     signs = {"csv": ',;"', "tsv": "\t", "": ""}[extension]
     if any(sign in line for line in lines for sign in signs):
         return _table_structure([[]], "tsv" if extension == "tsv" else "csv")

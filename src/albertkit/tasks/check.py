@@ -105,6 +105,7 @@ def label_findings(
         return
     if not train:
         yield "no training sentence has an entity: is it the right column?"
+    has_names = task_kind in ("classification", "multilabel", "tagging")
     total = sum(train.values())
     for name, count in train.items():
         if task_kind == "classification" and count == total:
@@ -113,9 +114,9 @@ def label_findings(
             yield f"{count / total:.1%} of the training labels are `{name}`: look at F1, not at accuracy"
     yield from placeholder_label_lines(task_kind, train)
     rare = [name for name, count in train.items() if count < FEW]
-    if rare and task_kind in ("classification", "multilabel", "tagging"):
+    if rare and has_names:
         yield f"{_list_labels(rare)}: fewer than {FEW} training examples"
-    if task_kind in ("classification", "multilabel", "tagging"):
+    if has_names:
         yield from _similar_labels(
             [
                 name
@@ -131,7 +132,7 @@ def label_findings(
         refused = {
             name: count for name, count in unknown.items() if name not in known_types | {NO_LABEL}
         }
-        if refused and task_kind in ("classification", "multilabel", "tagging"):
+        if refused and has_names:
             yield f"finetune will stop: labels of {split} that train lacks: {format_counts(refused)}"
         elif unknown and task_kind != "answers":
             yield f"{_list_labels(unknown)}: in {split}, but not in train"

@@ -49,20 +49,11 @@ def has_exits(folder: str | Path) -> bool:
 class ExitHeads(nn.Module):
     """Apply a linear layer after each layer but the last, to the pooler's output there; the last has the model's own head."""
 
-    def __init__(
-        self, check_exits_and_count_layers: int, hidden_size: int, num_labels: int
-    ) -> None:
+    def __init__(self, num_layers: int, hidden_size: int, num_labels: int) -> None:
         super().__init__()
         # The deviation of ALBERT's other weights
-        self.weight = nn.Parameter(
-            torch.randn(check_exits_and_count_layers - 1, num_labels, hidden_size) * 0.02
-        )
-        self.bias = nn.Parameter(torch.zeros(check_exits_and_count_layers - 1, num_labels))
-
-    @property
-    def check_exits_and_count_layers(self) -> int:
-        """Number of layers, the last included."""
-        return len(self.bias) + 1
+        self.weight = nn.Parameter(torch.randn(num_layers - 1, num_labels, hidden_size) * 0.02)
+        self.bias = nn.Parameter(torch.zeros(num_layers - 1, num_labels))
 
     def forward(self, pooled: Tensor, layers: Tensor) -> Tensor:
         """Return logits [N, C] of pooled states [N, H] after 1 to L-1 layers each, int64 [N]."""
@@ -254,11 +245,11 @@ def check_exits(folders: Iterable[str], rule: str) -> None:
         )
 
 
-def default_exit_rules(check_exits_and_count_layers: int) -> Sequence[ExitRule]:
+def default_exit_rules(num_layers: int) -> Sequence[ExitRule]:
     """Return rules worth trying on a model of L layers."""
     # With six layers only patience:1 pays. Entropy pays where the model is sure (SST-2), never on
     # MRPC.
-    patience = [ExitRule("patience", float(n)) for n in range(1, check_exits_and_count_layers - 1)]
+    patience = [ExitRule("patience", float(n)) for n in range(1, num_layers - 1)]
     return [
         *patience,
         *(ExitRule("entropy", share) for share in (0.01, 0.03, 0.1, 0.2, 0.3, 0.5, 0.7)),

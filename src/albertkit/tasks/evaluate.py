@@ -81,8 +81,8 @@ def evaluate_task(options: EvaluateOptions) -> FinetuneResult:
     if options.threshold_from == "dev":
         task = task.calibrated(examples, predictions, "dev")
         predictions = task.predictions(examples, features, outputs)
-    if truncated := len(truncated_examples(features)):
-        bad_rows.note(describe_truncation(truncated, len(examples), task))
+    if features.num_truncated:
+        bad_rows.note(describe_truncation(features.num_truncated, len(examples), task))
     run = model_of_run_or_folder(options.model).parent
     for line in (
         *unknown_token_lines(quoted_name(file), unknown_token_share(features, loaded.tokenizer)),

@@ -13,18 +13,15 @@ from albertkit.tables.bad_rows import BadRows, UnusableRowError, pluralize
 from albertkit.tables.files import ByteStream, find_input_file
 from albertkit.tables.layouts import IDS, check_one_file, files_by_split
 from albertkit.tables.records import SPLIT_NAMES, DataFile, DataFiles, quoted_name, row_name
-from albertkit.tables.table import parquet_records
+from albertkit.tables.table import PACKED_ENDINGS, parquet_records
 from albertkit.tables.text_lines import json_problem, utf8_hint
 from albertkit.tasks.predictions import record_id
 from albertkit.tasks.texts import ROWS_SEEN, note_unread_fields
 from albertkit.tokenizer.rules import replace_lone_surrogates
 
 _SUFFIXES = tuple(
-    kind + packed
-    for kind in (".json", ".jsonl", ".parquet")
-    for packed in ("", ".gz", ".xz", ".zst")
+    kind + packed for kind in (".json", ".jsonl", ".parquet") for packed in PACKED_ENDINGS
 )
-_VERSION_SIGNS = {1: "v1.", 2: "v2."}
 _FIELDS = ("question", "context", "answers", "is_impossible", "title", *IDS)
 # Of articles and paragraphs: structure, or names of what a question has
 _OUTER_FIELDS = (
@@ -88,7 +85,7 @@ class QuestionExample:
 def find_question_files(data: DataFiles, version: int) -> Mapping[str, DataFile]:
     """Return the files with "train", "dev" (or "validation") and "test" in their names, such as `train-v1.1.json.gz`."""
     # Both versions may lie in one folder.
-    foreign = _VERSION_SIGNS[3 - version]
+    foreign = "v1." if version == 2 else "v2."
 
     def find(data: Path) -> dict[str, Path]:
         names = sorted(

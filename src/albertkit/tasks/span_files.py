@@ -34,10 +34,6 @@ _COMMAND = (
     "}})) for r in {records} for W in [[*re.finditer(r'{word}', {text})]]]\" "
     "{file} > NEW.jsonl"
 )
-_RECORDS = {
-    True: "json.load(open(sys.argv[1]))",
-    False: "map(json.loads, open(sys.argv[1]))",
-}  # of an array or of lines
 
 
 class _SpanForm(NamedTuple):
@@ -71,13 +67,15 @@ def refuse_texts_with_spans(
     hint = "write `tokens`, a list of words, and `tags`, a tag a word: B-PER, I-PER, …, or O"
     if form.text and not isinstance(file, Records) and Path(file).suffix in _TEXT_ENDINGS:
         with ByteStream(find_input_file(file)) as stream:
-            is_array = _ARRAY.match(stream.peek(_ARRAY_HEAD)) is not None
-        quoted_path = shlex.quote(str(file))
+            is_array = _ARRAY.match(stream.peek(_ARRAY_HEAD))
+        records = "map(json.loads, open(sys.argv[1]))"
+        if is_array:
+            records = "json.load(open(sys.argv[1]))"
         hint = _COMMAND.format(
             **form._asdict(),
-            records=_RECORDS[is_array],
+            records=records,
             word=word_pattern,
-            file=quoted_path,
+            file=shlex.quote(str(file)),
         )
     name = quoted_name(file if isinstance(file, Records) else str(file))
     fact = f"{name} has texts with spans, as spaCy, Prodigy and doccano have them, and no words with tags"

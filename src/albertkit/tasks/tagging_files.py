@@ -19,7 +19,7 @@ from albertkit.tables.bad_rows import BadRows, UnusableRowError, pluralize
 from albertkit.tables.files import ByteStream, find_input_file
 from albertkit.tables.layouts import IDS, check_one_file, files_by_split, find_shards
 from albertkit.tables.records import SPLIT_NAMES, DataFile, DataFiles, Records, quoted_name
-from albertkit.tables.table import JSON_DECODER, PACKINGS, json_items, parquet_records
+from albertkit.tables.table import JSON_DECODER, PACKED_ENDINGS, json_items, parquet_records
 from albertkit.tables.text_lines import (
     BLANKS,
     HEAD_BYTES,
@@ -72,7 +72,6 @@ FILES: dict[str, dict[str, tuple[str, ...]]] = {
         "test": ("klue-ner-v1.1_test.tsv", "klue-ner-v1_test.tsv"),
     },
 }
-_PACKED = ("", *(f".{packing}" for packing in PACKINGS))
 
 
 @dataclass(frozen=True)
@@ -131,7 +130,9 @@ def find_tag_files(data: DataFiles, task_name: str) -> Mapping[str, DataFile]:
     def find(data: Path) -> dict[str, Path]:
         files = {}
         for split, names in names_of_split.items():
-            paths = (data / (file_name + packing) for file_name in names for packing in _PACKED)
+            paths = (
+                data / (file_name + packing) for file_name in names for packing in PACKED_ENDINGS
+            )
             shards = (find_shards(data, hub_name) for hub_name in SPLIT_NAMES[split])
             if candidates := [*filter(Path.is_file, paths), *chain.from_iterable(shards)]:
                 files[split] = check_one_file(data, split, candidates)
@@ -158,6 +159,7 @@ def read_tagged(
         strict: Sentences whose tags break the file's scheme are bad rows; else their entities are
             read as conlleval and seqeval read them, and tags of IOB2 stay as they are written.
     """
+    name = quoted_name(file)
     form = _scan_columns(file, layout, labelled)
     records = _first_records(file) if form.is_json else []
     tokens_field = layout.tokens_field or "tokens"
@@ -176,31 +178,29 @@ def read_tagged(
             if form.is_counted
             else "names the sentence of each word"
         )
-        bad_rows.note(
-            f"{quoted_name(file)}: the first column {content}; the words are in the second"
-        )
+        bad_rows.note(f"{name}: the first column {content}; the words are in the second")
         layout = replace(layout, word_column=1)
     if form.language:
         bad_rows.note(
-            f"{quoted_name(file)}: every word begins with `{form.language}`, as in WikiANN, which is left out"
+            f"{name}: every word begins with `{form.language}`, as in WikiANN, which is left out"
         )
     if labelled and layout.tag_column == -2 and not form.is_json:
         columns = f"column {form.width - 1} is read as the gold tags, column {form.width}, the last, as the predicted ones"
-        bad_rows.note(f"{quoted_name(file)}: {columns}, as conlleval has them")
+        bad_rows.note(f"{name}: {columns}, as conlleval has them")
     if form.num_span_indices:
         lines = pluralize(form.num_span_indices, "line")
         bad_rows.note(
-            f"{quoted_name(file)}: {lines} with an index such as `1-2` or `8.1` left out: no words of their own"
+            f"{name}: {lines} with an index such as `1-2` or `8.1` left out: no words of their own"
         )
     if labelled and form.same_types >= 0:
         column = form.same_types + 1
         last = form.width
-        fact = f"{quoted_name(file)}: column {column} has tags of the same types as column {last}, the last, which is read"
+        fact = f"{name}: column {column} has tags of the same types as column {last}, the last, which is read"
         bad_rows.note(f"{fact}; to read the other: cut -f 1-{column} {file} > NEW_FILE")
     if form.num_doubtful:
         lines = pluralize(form.num_doubtful, "line")
         bad_rows.note(
-            f"{quoted_name(file)}: {lines} such as `# …` read as the word `#`: as many columns as the other words"
+            f"{name}: {lines} such as `# …` read as the word `#`: as many columns as the other words"
         )
     scheme = (
         find_scheme(s.tags for s in _read_sentences(file, layout, form, labelled))
@@ -208,7 +208,7 @@ def read_tagged(
         else "IOB2"
     )
     if scheme != "IOB2":
-        bad_rows.note(f"{quoted_name(file)} has {scheme} tags; they were read as IOB2")
+        bad_rows.note(f"{name} has {scheme} tags; they were read as IOB2")
     num_ill_formed = 0
     for sentence in _read_sentences(file, layout, form, labelled):
         entities = entity_spans(sentence.tags)
@@ -234,7 +234,7 @@ def read_tagged(
         )
     if num_ill_formed:
         sentences = pluralize(num_ill_formed, "sentence")
-        fact = f"{quoted_name(file)}: {sentences} with tags that are not {scheme}, such as an `I-` after `O`"
+        fact = f"{name}: {sentences} with tags that are not {scheme}, such as an `I-` after `O`"
         bad_rows.note(f"{fact}; their entities are read as conlleval and seqeval do")
 
 

@@ -70,7 +70,7 @@ from albertkit.tokenizer import AlbertTokenizer
 from albertkit.tokenizer.inputs import NamedSpecials
 
 ROWS_SEEN = 100  # of a file
-_OWN_TABLE = TaskLayout("", ())
+_OWN_TABLE = TaskLayout(())
 # Mean number of words; categories of three words repeat, passages may
 _TEXT_WORDS, _LONG_WORDS = 3, 8
 _WHOLE_FLOAT = re.compile(r"-?\d+\.0")
@@ -88,11 +88,7 @@ def note_unread_texts(table: Table, read_columns: Iterable[str], bad_rows: BadRo
         bad_rows: Takes the note.
     """
     columns = table.columns
-    unread = [
-        name
-        for name in dict.fromkeys(columns)
-        if name not in read_columns and columns.count(name) == 1
-    ]
+    unread = [name for name in columns if name not in read_columns and columns.count(name) == 1]
     if not unread or not (reopened := table.reopen()):
         return
     with reopened:
@@ -261,9 +257,9 @@ def _examples_starts_lengths_of_windows(
     stride: int,
 ) -> tuple[np.ndarray, ...]:
     """Return example, start and length of each window; the last one of a text is the first that reaches its end."""
-    further = -(-np.maximum(lengths - size, 0) // stride)
-    examples = np.repeat(np.arange(len(lengths)), further + 1)
-    number = np.arange(len(examples)) - np.repeat(np.cumsum(further + 1) - further - 1, further + 1)
+    counts = -(-np.maximum(lengths - size, 0) // stride) + 1
+    examples = np.repeat(np.arange(len(lengths)), counts)
+    number = _concatenate_ranges(np.zeros_like(counts), counts)
     return examples, starts[examples] + number * stride, lengths[examples] - number * stride
 
 

@@ -26,6 +26,20 @@ def settings(tmp_path_factory, store):
 
 
 @pytest.fixture
+def taught(settings):
+    """Six updates that learn a teacher's states alone."""
+    return replace(
+        settings,
+        config=None,
+        masked_lm_prob=0.0,
+        pair_task="none",
+        steps=6,
+        warmup_steps=0,
+        log_every=1,
+    )
+
+
+@pytest.fixture
 def train(tmp_path, store, settings):
     """Pretrain on the small store, or on other data, in a folder of `tmp_path`; further keywords change the settings."""
 

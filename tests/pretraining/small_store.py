@@ -53,6 +53,14 @@ def build_small_store(folder):
     return TokenStore.open(folder / "store")
 
 
+def store_of(folder, text, tokenizer):
+    """Build a store of a text, which is kept beside it, and return its folder."""
+    file = folder / "corpus.txt"
+    file.write_text(text, encoding="utf-8")
+    build_store([file], folder / "store", tokenizer, workers=0)
+    return folder / "store"
+
+
 def write_config(folder, vocab_size, **changes):
     """Write the `config.json` of a model of two layers."""
     path = folder / "config.json"

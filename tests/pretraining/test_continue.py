@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 import torch
 from record_files import write_json, write_lines
-from small_store import SETTINGS, differing, weights, write_config
+from small_store import SETTINGS, differing, store_of, weights, write_config
 
 from albertkit.conversion.initial import init_model
-from albertkit.corpus import TokenStore, build_store
-from albertkit.errors import AlbertKitError
+from albertkit.corpus import TokenStore
 from albertkit.files import read_json
 from albertkit.model import (
     AlbertForMaskedLM,
@@ -49,9 +48,7 @@ def make_store(folder, pieces, words):
         )
         for _ in range(60)
     )
-    (folder / "corpus.txt").write_text(text, encoding="utf-8")
-    build_store([folder / "corpus.txt"], folder / "store", folder / "tokenizer", workers=0)
-    return folder / "store"
+    return store_of(folder, text, folder / "tokenizer")
 
 
 @pytest.fixture(scope="module")
@@ -76,12 +73,6 @@ def go_on(tmp_path, home):
         )
 
     return pretrained
-
-
-def refused(call, *arguments, **options):
-    with pytest.raises(AlbertKitError) as caught:
-        call(*arguments, **options)
-    return caught.value
 
 
 def tokenizer_of(home, name):
@@ -192,11 +183,11 @@ def test_spare_rows_are_made_anew_too(tmp_path, home):
     )
 
 
-def test_other_vocabularies_are_refused(tmp_path, home):
+def test_other_vocabularies_are_refused(tmp_path, home, error_of):
     make_store(tmp_path / "smaller", OLD[:-1], OLD)
     make_store(tmp_path / "moved", [OLD[1], OLD[0], *OLD[2:], *NEW], OLD)
     for name, says in (("smaller", "20 tokens"), ("moved", "id 5 is `the`")):
-        error = refused(
+        error = error_of(
             pretrain, tmp_path / name / "store", tmp_path / "run", SETTINGS, start=home / "model"
         )
         assert error.slug == "wrong-tokenizer"
@@ -257,9 +248,9 @@ def test_new_rows_train_as_a_tensor_of_their_own_would(tmp_path, home, go_on):
         )
 
 
-def test_rows_can_be_named(tmp_path, home, go_on):
+def test_rows_can_be_named(tmp_path, home, go_on, error_of):
     """A model that `tokenizer extend --model` has grown has as many rows as the store has pieces."""
-    error = refused(go_on, "old", train_only="new-rows")
+    error = error_of(go_on, "old", train_only="new-rows")
     assert error.slug == "bad-value"
     assert "--new-rows-from" in error.hint
     go_on("old", train_only="new-rows", new_rows_from=18)
@@ -315,16 +306,16 @@ def test_resumed_to_the_same_bits_without_the_model_it_began_with(
     assert origin[0] == origin[1]
 
 
-def test_a_run_is_not_resumed_with_another_model(home, go_on):
+def test_a_run_is_not_resumed_with_another_model(home, go_on, slug_of):
     go_on("old", steps=1)
     go_on("old", resume=True, steps=1)
-    assert refused(go_on, "old", start="x", resume=True, steps=1).slug == "changed"
+    assert slug_of(go_on, "old", start="x", resume=True, steps=1) == "changed"
     go_on("old", "drawn", start=None, steps=1, config=home / "config.json")
-    assert refused(go_on, "old", "drawn", resume=True, steps=1).slug == "changed"
-    assert refused(go_on, "old", steps=1).slug == "exists"
+    assert slug_of(go_on, "old", "drawn", resume=True, steps=1) == "changed"
+    assert slug_of(go_on, "old", steps=1) == "exists"
 
 
-def test_what_cannot_go_together_is_said(tmp_path, home, go_on):
+def test_what_cannot_go_together_is_said(tmp_path, home, go_on, error_of):
     for wrong, says in (
         (dict(size="tiny"), "size cannot be set"),
         (dict(config=home / "config.json"), "config cannot be set"),
@@ -333,7 +324,7 @@ def test_what_cannot_go_together_is_said(tmp_path, home, go_on):
         (dict(new_rows_from=3), "new_rows_from"),
         (dict(start=None, masked_lm_prob=0.0, pair_task="none"), "nothing to learn"),
     ):
-        error = refused(go_on, "old", **wrong)
+        error = error_of(go_on, "old", **wrong)
         assert error.slug == "bad-value"
         assert says in error.message
         assert error.hint

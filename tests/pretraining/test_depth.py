@@ -47,15 +47,20 @@ def test_few_passes_are_a_model_of_fewer_layers(store, settings):
     model = AlbertForPreTraining(settings.model_config(store.vocab_size))
     shallow = AlbertForPreTraining(model.config.replace(num_hidden_layers=1))
     shallow.load_state_dict(model.state_dict())
-    deep, expected = (
-        PretrainingObjective(m).losses(batch)["masked_lm"].total.item() for m in (model, shallow)
-    )
+
+    def loss(model):
+        return PretrainingObjective(model).losses(batch)["masked_lm"].total.item()
+
+    def flops(model):
+        return PretrainingObjective(model).flops(batch)
+
+    deep = loss(model)
     set_num_layers(model, 1)
-    assert PretrainingObjective(model).losses(batch)["masked_lm"].total.item() == expected != deep
-    assert PretrainingObjective(model).flops(batch) == PretrainingObjective(shallow).flops(batch)
+    assert loss(model) == loss(shallow) != deep
+    assert flops(model) == flops(shallow)
     set_num_layers(model, None)
-    assert PretrainingObjective(model).losses(batch)["masked_lm"].total.item() == deep
-    assert PretrainingObjective(model).flops(batch) > 2 * PretrainingObjective(shallow).flops(batch)
+    assert loss(model) == deep
+    assert flops(model) > 2 * flops(shallow)
 
 
 def test_a_run_grows_and_is_evaluated_with_all_passes(store, settings, tmp_path, monkeypatch):

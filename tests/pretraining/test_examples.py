@@ -43,6 +43,11 @@ def spans(store, plan):
         yield int(example["kind"]), a.tolist(), b.tolist()
 
 
+def planned(store, how, seed=0, epoch=0):
+    """The plan of an epoch of all documents."""
+    return plan_epoch(store, store.all_documents(), how, seed, epoch)
+
+
 def origin(store):
     """token -> (document, sentence)"""
     origins = {}
@@ -107,7 +112,7 @@ def test_every_example_is_sound(lengths, how, seed, num_shards, data):
 def test_sharding_and_order_of_work_change_nothing(lengths, how, seed):
     def plan(num_shards):
         store = numbered(lengths, num_shards=num_shards)
-        return list(spans(store, plan_epoch(store, store.all_documents(), how, seed, 1)))
+        return list(spans(store, planned(store, how, seed, 1)))
 
     if how.pair_task != "sop" or how.sop_pairs != "pure" or any(len(d) > 1 for d in lengths):
         assert plan(1) == plan(min(3, len(lengths)))
@@ -134,7 +139,7 @@ def test_truncation_ends_where_the_original_loop_ends(a_length, b_length, max_to
 def test_without_short_targets_every_sentence_is_used_once():
     store = numbered([[7] * 50, [3] * 9, [30] * 4])
     how = ExampleSettings(max_length=512, short_seq_prob=0.0)
-    plan = plan_epoch(store, store.all_documents(), how, 0, 0)
+    plan = planned(store, how)
     used = sorted(token for _, a, b in spans(store, plan) for token in a + b)
     assert used == list(range(5, 5 + len(store.tokens[0])))
 
@@ -143,7 +148,7 @@ def test_a_lone_last_sentence_takes_its_predecessor_again():
     store = numbered([[10, 10, 10]])
     # 15 tokens: two sentences fill a chunk, the third is alone
     how = ExampleSettings(max_length=18, short_seq_prob=0.0)
-    plan = plan_epoch(store, store.all_documents(), how, 0, 0)
+    plan = planned(store, how)
     assert sorted(sorted({(t - 5) // 10 for t in a + b}) for _, a, b in spans(store, plan)) == [
         [0, 1],
         [1, 2],
@@ -153,17 +158,13 @@ def test_a_lone_last_sentence_takes_its_predecessor_again():
 def test_sentences_longer_than_the_limit():
     store = numbered([[100_000, 70_000, 3, 90_000]])
     for sop_pairs in ("pure", "google"):
-        plan = plan_epoch(
-            store, store.all_documents(), ExampleSettings(max_length=128, sop_pairs=sop_pairs), 0, 0
-        )
+        plan = planned(store, ExampleSettings(max_length=128, sop_pairs=sop_pairs))
         assert set(plan.lengths()) == {128}
 
 
 def test_google_pairs_one_sentence_chunks_with_other_documents():
     store = numbered([[20], [20], [20]], num_shards=3)
-    plan = plan_epoch(
-        store, store.all_documents(), ExampleSettings(max_length=64, sop_pairs="google"), 0, 0
-    )
+    plan = planned(store, ExampleSettings(max_length=64, sop_pairs="google"))
     origins = origin(store)
     assert {kind for kind, _, _ in spans(store, plan)} == {RANDOM}
     assert all(origins[a[0]][0] != origins[b[0]][0] for _, a, b in spans(store, plan))
@@ -171,9 +172,7 @@ def test_google_pairs_one_sentence_chunks_with_other_documents():
 
 def test_epochs_and_seeds_differ_and_repeat(novels):
     def plan(seed, epoch):
-        return plan_epoch(
-            novels, novels.all_documents(), ExampleSettings(max_length=128), seed, epoch
-        ).examples
+        return planned(novels, ExampleSettings(max_length=128), seed, epoch).examples
 
     assert np.array_equal(plan(1, 0), plan(1, 0))
     assert not np.array_equal(plan(1, 0)[:100], plan(1, 1)[:100])
@@ -228,7 +227,7 @@ def test_without_pairs_every_token_is_in_exactly_one_example(lengths, longest, e
     """Also of a document a line, of which cut examples would show next to nothing."""
     store = numbered(lengths)
     how = ExampleSettings(max_length=longest, pair_task="none")
-    plan = plan_epoch(store, store.all_documents(), how, 3, epoch)
+    plan = planned(store, how, 3, epoch)
     tokens = [token for _, a, _ in spans(store, plan) for token in a]
     assert sorted(tokens) == sorted(
         token for document in store.documents for sentence in document for token in sentence
@@ -240,27 +239,18 @@ def test_long_sentences_are_cut_elsewhere_in_every_epoch():
     store = numbered([[1000]])
     how = ExampleSettings(max_length=102, pair_task="none", short_seq_prob=0.0)
     cuts = [
-        tuple(
-            sorted(
-                a[0]
-                for _, a, _ in spans(store, plan_epoch(store, store.all_documents(), how, 3, epoch))
-            )
-        )
+        tuple(sorted(a[0] for _, a, _ in spans(store, planned(store, how, 3, epoch))))
         for epoch in range(8)
     ]
     assert len(set(cuts)) > 4
-    lengths = [
-        len(a) for _, a, _ in spans(store, plan_epoch(store, store.all_documents(), how, 3, 0))
-    ]
+    lengths = [len(a) for _, a, _ in spans(store, planned(store, how, 3))]
     # All but the first and the last are full
     assert sorted(lengths)[2:] == [100] * (len(lengths) - 2)
 
 
 def test_the_share_of_tokens_that_an_epoch_shows_is_counted():
     store = numbered([[100, 100, 100], [3, 4], [50]], num_shards=2)
-    plan = plan_epoch(
-        store, store.all_documents(), ExampleSettings(max_length=43, short_seq_prob=0.0), 1, 0
-    )
+    plan = planned(store, ExampleSettings(max_length=43, short_seq_prob=0.0), 1)
     tokens = {token for _, a, b in spans(store, plan) for token in a + b}
     total = sum(len(sentence) for document in store.documents for sentence in document)
     assert tokens_used(store, plan, store.all_documents()) == pytest.approx(len(tokens) / total)

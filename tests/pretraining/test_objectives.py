@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 from record_files import read_records, write_lines
-from small_store import ALONE, SETTINGS, differing, weights, write_config
+from small_store import ALONE, SETTINGS, differing, store_of, weights, write_config
 
-from albertkit.corpus import TokenStore, build_store
+from albertkit.corpus import TokenStore
 from albertkit.model import AlbertForPreTraining
 from albertkit.pretraining.objective import Unigram, evaluate_batches
 from albertkit.pretraining.run import doubts, evaluate
@@ -86,12 +86,11 @@ def tale(rng):
 def tales(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tales")
     rng = np.random.default_rng(0)
-    (folder / "tales.txt").write_text("\n\n".join(dict.fromkeys(tale(rng) for _ in range(400))))
+    text = "\n\n".join(dict.fromkeys(tale(rng) for _ in range(400)))
     (folder / "tokenizer").mkdir()
     pieces = "[PAD] [UNK] [CLS] [SEP] [MASK] morning noon evening night fox dog wizard potion river".split()
     write_lines(folder / "tokenizer/vocab.txt", pieces)
-    build_store([folder / "tales.txt"], folder / "store", folder / "tokenizer", workers=0)
-    return TokenStore.open(folder / "store")
+    return TokenStore.open(store_of(folder, text, folder / "tokenizer"))
 
 
 def test_labels_are_balanced_and_segments_told_apart(tales):
@@ -144,13 +143,10 @@ def test_order_is_learned_on_a_toy_corpus(tmp_path, tales, train):
     # On the same tales with their sentences shuffled there is nothing to learn: the number can
     # tell.
     rng = np.random.default_rng(1)
-    text = [tale(rng).split("\n") for _ in range(400)]
-    shuffled = tmp_path / "shuffled.txt"
-    shuffled.write_text("\n\n".join("\n".join(rng.permutation(lines)) for lines in text))
-    build_store([shuffled], tmp_path / "store", tales.folder / "tokenizer", workers=0)
-    assert evaluate(result.model, tmp_path / "store").sentence_order_accuracy == pytest.approx(
-        0.5, abs=0.1
-    )
+    shuffled = (rng.permutation(tale(rng).split("\n")) for _ in range(400))
+    text = "\n\n".join("\n".join(lines) for lines in shuffled)
+    store = store_of(tmp_path, text, tales.folder / "tokenizer")
+    assert evaluate(result.model, store).sentence_order_accuracy == pytest.approx(0.5, abs=0.1)
 
 
 # --- what is wrong with a model -------------------------------------------------------------------
@@ -188,13 +184,9 @@ def test_nothing_is_reported_while_the_rate_still_rises():
 def test_a_run_says_how_much_of_the_text_is_unknown(tmp_path, store, train, capsys):
     train(steps=1)
     assert "unknown tokens: 0.00% of the training text" in capsys.readouterr().err
-    text = tmp_path / "text.txt"
-    text.write_text(
-        "\n\n".join("the dog\n漢字 dog" for _ in range(1))
-        + "\n\nthe fox\n漢 fox\n\n漢 lazy\nthe dog\n"
-    )
-    build_store([text], tmp_path / "store", store.folder / "tokenizer", workers=0)
-    train("other", data=tmp_path / "store", steps=1, held_out=0.5, seed=1)
+    text = "the dog\n漢字 dog\n\nthe fox\n漢 fox\n\n漢 lazy\nthe dog\n"
+    unknown = store_of(tmp_path, text, store.folder / "tokenizer")
+    train("other", data=unknown, steps=1, held_out=0.5, seed=1)
     line = next(
         line for line in capsys.readouterr().err.splitlines() if line.startswith("unknown tokens")
     )

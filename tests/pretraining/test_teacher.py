@@ -60,18 +60,11 @@ def teacher(bert, store):
     return teacher
 
 
-@pytest.fixture(scope="module")
-def taught(settings):
-    """Six updates that learn the teacher's states alone."""
-    return replace(
-        settings,
-        config=None,
-        masked_lm_prob=0.0,
-        pair_task="none",
-        steps=6,
-        warmup_steps=0,
-        log_every=1,
-    )
+@pytest.fixture
+def student(teacher):
+    """A new student in the teacher's shape."""
+    torch.manual_seed(0)
+    return AlbertForPreTraining(student_config(teacher.config, 64)).eval()
 
 
 def draw_batch(vocab_size: int, seed: int = 0) -> PackedBatch:
@@ -101,11 +94,9 @@ def test_states_are_those_of_transformers(bert, teacher, store):
 
 
 @torch.no_grad()
-def test_the_loss_is_the_variance_that_is_not_explained(bert, teacher, store, settings):
+def test_the_loss_is_the_variance_that_is_not_explained(bert, teacher, store, student):
     batch = draw_batch(store.vocab_size)
     sample = draw_batch(store.vocab_size, 1)
-    torch.manual_seed(0)
-    student = AlbertForPreTraining(student_config(teacher.config, 64)).eval()
     module = TaughtStudent(student, teacher, [sample])
     loss = TeacherObjective(module).losses(batch)["teacher_states"]
     expected_states, known = (transformers_states(bert, one) for one in (batch, sample))
@@ -128,11 +119,9 @@ def test_the_loss_is_the_variance_that_is_not_explained(bert, teacher, store, se
 
 
 @torch.no_grad()
-def test_the_maps_start_as_the_best_ones(bert, teacher, store):
+def test_the_maps_start_as_the_best_ones(bert, teacher, store, student):
     """Against NumPy: a ridge regression of the teacher's states on the student's, and the share that it explains."""
     sample = [draw_batch(store.vocab_size, seed) for seed in range(12)]
-    torch.manual_seed(0)
-    student = AlbertForPreTraining(student_config(teacher.config, 64)).eval()
     module = TaughtStudent(student, teacher, sample)
     for layer in (0, 4):
         traces = [Trace(True, False) for _ in sample]
@@ -156,11 +145,9 @@ def test_the_maps_start_as_the_best_ones(bert, teacher, store):
         assert module.explained[layer] == pytest.approx(share, abs=1e-5)
 
 
-def test_relations_of_the_last_layer_are_learned(bert, teacher, store):
+def test_relations_of_the_last_layer_are_learned(bert, teacher, store, student):
     """The divergence of MiniLMv2 by transformers' queries, keys and values, and its gradients by autograd."""
     batch = draw_batch(store.vocab_size)
-    torch.manual_seed(0)
-    student = AlbertForPreTraining(student_config(teacher.config, 64)).eval()
     module = TaughtStudent(student, teacher, [batch], relations_weight=0.5)
     loss = TeacherObjective(module).losses(batch)["teacher_relations"]
     assert loss.count == sum(LENGTHS)
@@ -216,11 +203,9 @@ def transformers_probabilities(model, batch: PackedBatch) -> torch.Tensor:
     return torch.cat(logits)[batch.masked_positions].log_softmax(1)
 
 
-def test_masked_tokens_are_learned_as_the_teacher_guesses_them(bert, teacher, store):
+def test_masked_tokens_are_learned_as_the_teacher_guesses_them(bert, teacher, store, student):
     """The cross-entropy with the 32 likeliest tokens of transformers' BERT, and its gradients."""
     batch = masked_batch(store)
-    torch.manual_seed(0)
-    student = AlbertForPreTraining(student_config(teacher.config, 64)).eval()
     losses = TeacherObjective(TaughtStudent(student, teacher, [batch])).losses(batch)
     loss = losses["teacher_guesses"]
     assert loss.count == 6

@@ -155,17 +155,12 @@ def test_states_are_those_of_transformers(kind, teacher_folder, trimmed):
         assert_close(states, expected_states, atol=3e-5, rtol=1e-5)
 
 
-def test_a_store_in_a_part_of_the_teachers_tokens(
-    tmp_path, teacher_folder, trimmed, store, settings
-):
+def test_a_store_in_a_part_of_the_teachers_tokens(tmp_path, teacher_folder, trimmed, store, taught):
     """The teacher and its trimmed copy, whose tokenizer is that of the store, teach the same to the last bit."""
     bert = teacher_folder("Bert")
     trim_vocabulary(bert, [store.folder.parent / "corpus.txt"], tmp_path / "smaller")
-    alone = replace(
-        settings, config=None, masked_lm_prob=0.0, pair_task="none", steps=3, warmup_steps=0
-    )
     results = [
-        pretrain(trimmed / "store", tmp_path / name, replace(alone, teacher=folder))
+        pretrain(trimmed / "store", tmp_path / name, replace(taught, steps=3, teacher=folder))
         for name, folder in (("whole", bert), ("part", tmp_path / "smaller"))
     ]
     assert not differing(*(weights(result.model) for result in results))
@@ -203,23 +198,14 @@ def test_the_start_has_what_fits(kind, teacher_folder, trimmed, slug_of):
 
 
 def test_a_roberta_teaches_and_a_run_with_it_is_resumed(
-    tmp_path, teacher_folder, trimmed, settings, slug_of
+    tmp_path, teacher_folder, trimmed, slug_of, taught
 ):
     """Its checkpoint has no pooler, which transformers then draws: it is no part of what a resumed run compares."""
     folder = tmp_path / "roberta"
     shutil.copytree(teacher_folder("Roberta"), folder)
     model = transformers.RobertaModel.from_pretrained(folder, add_pooling_layer=False)
     model.save_pretrained(folder)
-    alone = replace(
-        settings,
-        config=None,
-        masked_lm_prob=0.0,
-        pair_task="none",
-        steps=4,
-        warmup_steps=0,
-        save_every=2,
-        teacher=folder,
-    )
+    alone = replace(taught, steps=4, save_every=2, teacher=folder)
     result = pretrain(trimmed / "store", tmp_path / "run", alone)
     before = weights(result.model)
     for name in ("checkpoints/step-000004", "final"):
@@ -402,16 +388,8 @@ def test_characters_of_several_bytes_are_aligned(tmp_path, byte_level, store):
         assert_close(states[number + 1], expected, atol=2e-5, rtol=0)
 
 
-def test_a_run_with_another_tokenizer(tmp_path, byte_level, store, settings, error_of):
-    alone = replace(
-        settings,
-        config=None,
-        masked_lm_prob=0.0,
-        pair_task="none",
-        steps=2,
-        warmup_steps=0,
-        teacher=byte_level,
-    )
+def test_a_run_with_another_tokenizer(tmp_path, byte_level, store, error_of, taught):
+    alone = replace(taught, steps=2, teacher=byte_level)
     result = pretrain(store, tmp_path / "run", alone)
     assert result.scores["unexplained"] > 0
     error = error_of(pretrain, store, tmp_path / "masked", replace(alone, masked_lm_prob=0.15))

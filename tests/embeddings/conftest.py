@@ -12,6 +12,16 @@ from albertkit.tokenizer import AlbertTokenizer, train_tokenizer
 WORDS = "the quick brown fox jumps over a lazy dog while seven old wizards brew strong potions near calm rivers".split()
 
 
+def largest_difference(a, b):
+    """Of arrays of numpy or torch."""
+    return float(abs(a - b).max())
+
+
+def row_cosines(a, b):
+    """The cosine of each row of an array with that of another one."""
+    return (a * b).sum(1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1)
+
+
 @pytest.fixture(scope="session")
 def words():
     """The words that the small tokenizer knows."""

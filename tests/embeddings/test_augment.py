@@ -1,6 +1,7 @@
 """`embed augment` with a cross-encoder that has learned a rule: silver pairs, their scores, their balance."""
 
 import json
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -56,14 +57,22 @@ def cross_encoder(tmp_path_factory, checkpoint, gold):
 
 
 @pytest.fixture(scope="module")
-def silver(tmp_path_factory, gold, cross_encoder, checkpoint):
+def augment_gold(gold, cross_encoder):
+    """`augment_gold(out, **options)`: the report of silver pairs beside the gold ones."""
+    return partial(augment, "scores", gold, cross_encoder=cross_encoder, columns=TABLE)
+
+
+@pytest.fixture(scope="module")
+def semantic(checkpoint):
+    """Options that find semantic neighbours."""
+    return dict(sampler="semantic", encoder=checkpoint, precision="fp32", balance=1.0)
+
+
+@pytest.fixture(scope="module")
+def silver(tmp_path_factory, augment_gold, semantic):
     """A table of semantic neighbours, its report."""
     out = tmp_path_factory.mktemp("silver") / "silver.tsv"
-    options = dict(
-        columns=TABLE, sampler="semantic", encoder=checkpoint, precision="fp32", balance=1.0
-    )
-    report = augment("scores", gold, out, cross_encoder=cross_encoder, **options)
-    return out, report
+    return out, augment_gold(out, **semantic)
 
 
 def rows_of(path):
@@ -93,7 +102,7 @@ def test_silver_pairs_are_unique_unordered_and_not_gold(silver, gold):
     assert {row["rank"] for row in rows} == {"1", "2", "3"}
 
 
-def test_gold_pairs_are_removed_in_either_order(gold, cross_encoder, tmp_path):
+def test_gold_pairs_are_removed_in_either_order(gold, tmp_path, augment_gold):
     """All pairs of a handful of gold texts are candidates, gold ones among them."""
     lines = (gold / "train.tsv").read_text().splitlines()[1:6] + (
         gold / "dev.tsv"
@@ -101,13 +110,11 @@ def test_gold_pairs_are_removed_in_either_order(gold, cross_encoder, tmp_path):
     swapped = [line.split("\t")[:2][::-1] for line in lines]
     texts = tmp_path / "texts.txt"
     write_lines(texts, (text for pair in swapped for text in pair))
-    options = dict(columns=TABLE, texts=texts, sampler="random", top_k=13, balance=0)
-    report = augment(
-        "scores", gold, tmp_path / "silver.tsv", cross_encoder=cross_encoder, **options
-    )
+    out = tmp_path / "silver.tsv"
+    report = augment_gold(out, texts=texts, sampler="random", top_k=13, balance=0)
     assert report.texts == 14
     assert 0 < report.gold_removed <= 7
-    pairs = {frozenset((row["text"], row["pair"])) for row in rows_of(tmp_path / "silver.tsv")}
+    pairs = {frozenset((row["text"], row["pair"])) for row in rows_of(out)}
     assert not pairs & {frozenset(pair) for pair in swapped}
     assert len(pairs) == report.pairs == report.candidates["random"] - report.gold_removed
 
@@ -139,14 +146,11 @@ def test_bands_say_what_was_found_and_kept(silver):
     assert any(band["after"] < band["before"] for band in report.bands)
 
 
-def test_the_same_seed_gives_the_same_bytes(silver, gold, cross_encoder, checkpoint, tmp_path):
-    arguments = dict(
-        columns=TABLE, sampler="semantic", encoder=checkpoint, precision="fp32", balance=1.0
-    )
+def test_the_same_seed_gives_the_same_bytes(silver, tmp_path, augment_gold, semantic):
     same_seed = tmp_path / "again.tsv"
     other_seed = tmp_path / "other.tsv"
-    augment("scores", gold, same_seed, cross_encoder=cross_encoder, **arguments)
-    augment("scores", gold, other_seed, cross_encoder=cross_encoder, **arguments, seed=1)
+    augment_gold(same_seed, **semantic)
+    augment_gold(other_seed, **semantic, seed=1)
     assert same_seed.read_bytes() == silver[0].read_bytes()
     assert other_seed.read_bytes() != silver[0].read_bytes()
     report = json.loads(same_seed.with_suffix(".json").read_text())
@@ -154,38 +158,33 @@ def test_the_same_seed_gives_the_same_bytes(silver, gold, cross_encoder, checkpo
     assert report["dev"]["spearman"] > 0.5
 
 
-def test_texts_are_compared_composed_and_on_one_line(gold, cross_encoder, tmp_path):
+def test_texts_are_compared_composed_and_on_one_line(tmp_path, augment_gold):
     texts = tmp_path / "texts.txt"
     texts.write_text(
         "the quick  fox\nthe quick fox\n\ncafe\u0301 fox\ncaf\u00e9 fox\nseven\told wizards\n"
     )
-    options = dict(columns=TABLE, texts=texts, sampler="random", balance=0)
-    report = augment(
-        "scores", gold, tmp_path / "silver.tsv", cross_encoder=cross_encoder, **options
-    )
+    report = augment_gold(tmp_path / "silver.tsv", texts=texts, sampler="random", balance=0)
     assert report.texts == 3
     plain = {"the quick fox", "café fox", "seven old wizards"}
     assert {row["text"] for row in rows_of(tmp_path / "silver.tsv")} <= plain
 
 
-def test_a_weak_cross_encoder_is_refused_with_its_figure(gold, checkpoint, tmp_path, error_of):
+def test_a_weak_cross_encoder_is_refused_with_its_figure(
+    gold, checkpoint, tmp_path, error_of, augment_gold
+):
     untrained = tmp_path / "run"
     settings = FinetuneSettings(steps=1, lr=1e-9, batch_size=4, length=32)
     finetune("regress", checkpoint, gold, untrained, settings, columns=TABLE)
-    error = error_of(
-        augment, "scores", gold, tmp_path / "silver.tsv", cross_encoder=untrained, columns=TABLE
-    )
-    options = {"cross_encoder": untrained, "columns": TABLE, "dev": str(gold / "dev.tsv")}
+    out = tmp_path / "silver.tsv"
+    error = error_of(augment_gold, out, cross_encoder=untrained)
     with pytest.raises(AlbertKitError, match="gold dev pairs"):
-        augment("scores", gold, tmp_path / "silver.tsv", **options)
+        augment_gold(out, cross_encoder=untrained, dev=str(gold / "dev.tsv"))
     assert error.slug == "doubtful"
     assert "60 gold dev pairs" in error.message
-    assert not (tmp_path / "silver.tsv").exists()
-    report = augment(
-        "scores", gold, tmp_path / "silver.tsv", cross_encoder=untrained, columns=TABLE, force=True
-    )
+    assert not out.exists()
+    report = augment_gold(out, cross_encoder=untrained, force=True)
     assert not report.dev["spearman"] >= 0.5
-    assert (tmp_path / "silver.tsv").exists()
+    assert out.exists()
 
 
 def test_another_scale_is_reported(gold, cross_encoder, tmp_path):
@@ -261,17 +260,15 @@ def test_no_limit_keeps_everything_and_no_rows_are_no_error():
 
 
 def test_scores_of_chunks_are_those_of_a_whole_and_progress_is_shown(
-    gold, cross_encoder, tmp_path, monkeypatch, capfd
+    tmp_path, monkeypatch, capfd, augment_gold
 ):
-    options = dict(
-        columns=TABLE, sampler="random", balance=0, precision="fp32", cross_encoder=cross_encoder
-    )
+    options = dict(sampler="random", balance=0, precision="fp32")
     unchunked = tmp_path / "whole.tsv"
     chunks = tmp_path / "chunks.tsv"
-    augment("scores", gold, unchunked, **options)
+    augment_gold(unchunked, **options)
     monkeypatch.setattr(scoring, "CHUNK", 100)
     monkeypatch.setattr("albertkit.output.progress._LINE_SECONDS", 0.0)
-    augment("scores", gold, chunks, **options, progress=True)
+    augment_gold(chunks, **options, progress=True)
     output = capfd.readouterr().err
     assert "gold dev: 60 of 60 pairs" in output
     assert "candidates: 100 of 1," in output
@@ -286,14 +283,12 @@ def test_scores_of_chunks_are_those_of_a_whole_and_progress_is_shown(
 
 
 def test_models_that_give_pairs_no_score_are_refused_with_what_to_do(
-    gold, checkpoint, tmp_path, error_of
+    gold, checkpoint, tmp_path, error_of, augment_gold
 ):
     settings = FinetuneSettings(steps=1, batch_size=4, length=32)
     finetune("classify", checkpoint, gold, tmp_path / "run", settings, columns=TABLE)
     for model, hint in ((tmp_path / "run", "korsts MODEL"), (checkpoint, f"korsts {checkpoint}")):
-        error = error_of(
-            augment, "scores", gold, tmp_path / "s.tsv", cross_encoder=model, columns=TABLE
-        )
+        error = error_of(augment_gold, tmp_path / "s.tsv", cross_encoder=model)
         assert error.slug == "wrong-model"
         assert f"albertkit finetune {hint} DATA --out RUN" in error.hint
 

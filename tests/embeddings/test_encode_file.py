@@ -20,6 +20,8 @@ from albertkit.embeddings.encode import encode_file
 from albertkit.embeddings.encoder import SentenceEncoder
 from albertkit.errors import AlbertKitError, ConfigError, MissingExtraError
 
+from .conftest import largest_difference
+
 
 @pytest.fixture
 def small(monkeypatch):
@@ -53,10 +55,6 @@ def vectors_of(file):
         return np.load(file)
     column = parquet.read_table(file)["vector"].combine_chunks()
     return np.asarray(column.flatten()).reshape(len(column), -1)
-
-
-def largest_difference(a, b):
-    return float(np.abs(a.astype(np.float32) - b).max())
 
 
 # --- what is in the file --------------------------------------------------------------------------

@@ -26,6 +26,8 @@ from albertkit.tables.bad_rows import BadRows
 from albertkit.tables.columns import Columns
 from albertkit.tokenizer import AlbertTokenizer
 
+from .conftest import row_cosines
+
 TABLE = Columns(text="one", pair="other", label="score")
 COLUMNS = ("--text", "one", "--pair", "other", "--label", "score")
 
@@ -126,9 +128,8 @@ def test_a_plain_albert_is_pooled_by_the_mean_and_described_so(checkpoint, table
     pairs = read_pairs("scores", table, TABLE, BadRows())
     encoder = SentenceEncoder.from_pretrained(checkpoint)
     a, b = (encoder.encode(side, precision="fp32") for side in (pairs.texts, pairs.pairs))
-    cosines = (a * b).sum(1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1)
     assert figures["scores"]["pearson_cosine"] == pytest.approx(
-        np.corrcoef(cosines, pairs.scores)[0, 1], abs=1e-4
+        np.corrcoef(row_cosines(a, b), pairs.scores)[0, 1], abs=1e-4
     )
     low, high = figures["intervals"]["spearman_cosine"]
     assert low < figures["scores"]["spearman_cosine"] < high
@@ -441,7 +442,7 @@ def test_several_models_and_a_folder_make_a_table(checkpoint, start, tmp_path, w
         SentenceEncoder.from_pretrained(start).encode([row[f"sentence{n}"] for row in klue])
         for n in (1, 2)
     )
-    cosines = (a * b).sum(1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1)
+    cosines = row_cosines(a, b)
     alike = np.array([row["labels"]["label"] >= 3 for row in klue])
 
     def f1(threshold):

@@ -5,7 +5,6 @@ import re
 import shutil
 import unicodedata
 
-import numpy as np
 import pytest
 import torch
 
@@ -15,6 +14,8 @@ from albertkit.errors import AlbertKitError
 from albertkit.files import read_json, write_json
 from albertkit.model import AlbertModel
 from albertkit.tokenizer import AlbertTokenizer, JsonTokenizer, WordPieceTokenizer
+
+from .conftest import largest_difference
 
 TEXTS = [
     "Seven old wizards brew strong potions near calm rivers",
@@ -32,10 +33,6 @@ def theirs():
     import sentence_transformers
 
     return lambda folder: sentence_transformers.SentenceTransformer(str(folder), device="cpu")
-
-
-def largest_difference(a, b):
-    return float(np.abs(a - b).max())
 
 
 @pytest.fixture(scope="module")

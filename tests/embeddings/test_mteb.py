@@ -6,6 +6,8 @@ import pytest
 from scipy.stats import spearmanr
 from sklearn.metrics import ndcg_score
 
+from .conftest import row_cosines
+
 pytestmark = pytest.mark.peer
 
 PROMPTS = {"query": "the fox ", "document": "the dog ", "STS": "over rivers "}
@@ -50,11 +52,8 @@ def test_correlation_of_pairs(mteb, scores_of, encoder, sentences, tmp_path, pro
     first, second = (
         encoder.encode(columns[name], prompt_name=prompt) for name in ("sentence1", "sentence2")
     )
-    cosines = (
-        (first * second).sum(1) / np.linalg.norm(first, axis=1) / np.linalg.norm(second, axis=1)
-    )
     assert scores["cosine_spearman"] == pytest.approx(
-        spearmanr(cosines, labels).statistic, abs=1e-4
+        spearmanr(row_cosines(first, second), labels).statistic, abs=1e-4
     )
     if prompts:
         unprompted = encoder.similarity(

@@ -8,6 +8,8 @@ from albertkit.embeddings.folder import POOLINGS, Projection, pool_hidden_states
 from albertkit.errors import ConfigError
 from albertkit.model import AlbertModel, PackedBatch
 
+from .conftest import largest_difference
+
 CASES = [*((name, name, 0) for name in POOLINGS), ("cls+mean", ("cls", "mean"), 0)]
 CASES += [("mean_without_first_2_prompt_tokens", "mean", 2)]
 
@@ -23,10 +25,6 @@ def packed(numbers, side):
     mask = numbers[f"{side}_attention_mask"]
     batch = PackedBatch.from_padded(numbers[f"{side}_input_ids"], mask)
     return numbers[f"{side}_token_embeddings"][mask != 0], batch
-
-
-def largest_difference(vectors, expected):
-    return float((vectors - expected).abs().max())
 
 
 @pytest.mark.parametrize("side", ["right", "left"])

@@ -1,6 +1,7 @@
 """`train_embeddings` on pairs that a tiny model learns in seconds."""
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -23,9 +24,12 @@ from albertkit.tables.columns import Columns
 from albertkit.tasks.metrics import regression_scores
 from albertkit.tokenizer import AlbertTokenizer
 
+from .conftest import row_cosines
+
 SETTINGS = EmbedSettings(lr=3e-3, epochs=6, eval_every=40, batch_size=16, precision="fp32", seed=1)
 COLUMNS = Columns(text="first", pair="second", label="score")
 NLI = Columns(text="premise", pair="hypothesis", label="label")
+learn_scores = partial(train_embeddings, "scores", columns=COLUMNS)
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +77,7 @@ def inference(tmp_path_factory, table):
 def learned(start, table, tmp_path_factory):
     """A finished run and its result."""
     run = tmp_path_factory.mktemp("learned") / "run"
-    return run, train_embeddings("scores", start, table, run, SETTINGS, columns=COLUMNS)
+    return run, learn_scores(start, table, run, SETTINGS)
 
 
 def read_columns(table, name="dev.tsv"):
@@ -82,8 +86,7 @@ def read_columns(table, name="dev.tsv"):
 
 
 def spearman_of(vectors, scores):
-    a, b = (side / np.linalg.norm(side, axis=1, keepdims=True) for side in vectors)
-    return regression_scores(scores, (a * b).sum(1))["spearman"]
+    return regression_scores(scores, row_cosines(*vectors))["spearman"]
 
 
 def test_scores_are_learned_and_the_folder_is_sentence_transformers(learned, start, table):
@@ -117,9 +120,7 @@ def test_the_card_names_language_licence_and_all_models_before(learned, start, t
 
     run, _ = learned
     settings = replace(SETTINGS, epochs=None, steps=1, language="en, ko", license="apache-2.0")
-    result = train_embeddings(
-        "scores", run / "best", table, tmp_path / "again", settings, columns=COLUMNS
-    )
+    result = learn_scores(run / "best", table, tmp_path / "again", settings)
     card = ModelCard.load(result.model / "README.md")
     assert card.data.language == ["en", "ko"]
     assert card.data.license == "apache-2.0"
@@ -140,12 +141,9 @@ def test_rows_in_memory_are_learned_as_the_file(learned, start, table, tmp_path)
     for split in ("train", "dev"):
         rows = list(zip(*read_columns(table, f"{split}.tsv"), strict=True))
         frames[split] = [dict(zip(("first", "second", "score"), row, strict=True)) for row in rows]
-    result = train_embeddings(
-        "scores", start, frames, tmp_path / "run", replace(SETTINGS, epochs=1), columns=COLUMNS
-    )
-    from_file = train_embeddings(
-        "scores", start, table, tmp_path / "same", replace(SETTINGS, epochs=1), columns=COLUMNS
-    )
+    settings = replace(SETTINGS, epochs=1)
+    result = learn_scores(start, frames, tmp_path / "run", settings)
+    from_file = learn_scores(start, table, tmp_path / "same", settings)
     assert result.scores == from_file.scores
 
 
@@ -186,9 +184,7 @@ def test_another_run_other_settings_and_other_data_are_refused(
     run, _ = learned
 
     def resume_error(settings=SETTINGS, data=table, resume=True, out=run):
-        return slug_of(
-            train_embeddings, "scores", start, data, out, settings, columns=COLUMNS, resume=resume
-        )
+        return slug_of(learn_scores, start, data, out, settings, resume=resume)
 
     assert resume_error(resume=False) == "exists"
     assert resume_error(replace(SETTINGS, lr=1e-3)) == "changed"
@@ -204,7 +200,7 @@ def test_another_run_other_settings_and_other_data_are_refused(
 
 def test_several_seeds_give_the_median_and_keep_the_best(start, table, tmp_path):
     settings = replace(SETTINGS, epochs=1, seeds=3)
-    result = train_embeddings("scores", start, table, tmp_path / "run", settings, columns=COLUMNS)
+    result = learn_scores(start, table, tmp_path / "run", settings)
     values = [
         read_json(tmp_path / "run" / f"seed-{n}" / "results.json")["value"] for n in (1, 2, 3)
     ]
@@ -304,9 +300,7 @@ def test_constant_vectors_are_reported(start, table, tmp_path, capfd):
             layer.bias.data.fill_(0.5)
     model.save_pretrained(tmp_path / "model", AlbertTokenizer.from_pretrained(start))
     settings = replace(SETTINGS, epochs=1, lr=1e-9, loss="cosine")
-    result = train_embeddings(
-        "scores", tmp_path / "model", table, tmp_path / "run", settings, columns=COLUMNS
-    )
+    result = learn_scores(tmp_path / "model", table, tmp_path / "run", settings)
     assert "the vectors are constant" in " ".join(result.constant)
     assert "try a higher --lr (0.0001 to 0.001)" in capfd.readouterr().err
     assert result.failure.startswith("nothing learned")
@@ -315,9 +309,7 @@ def test_constant_vectors_are_reported(start, table, tmp_path, capfd):
 
 def test_losses_that_cannot_learn_from_the_data_are_refused(start, table, tmp_path, error_of):
     with pytest.raises(ConfigError, match="the loss mnrl cannot learn from scores"):
-        train_embeddings(
-            "scores", start, table, tmp_path, replace(SETTINGS, loss="mnrl"), columns=COLUMNS
-        )
+        learn_scores(start, table, tmp_path, replace(SETTINGS, loss="mnrl"))
     error = error_of(train_embeddings, "score", start, table, tmp_path, SETTINGS, columns=COLUMNS)
     assert error.slug == "unknown-name"
     assert error.hint == "did you mean `scores`?"

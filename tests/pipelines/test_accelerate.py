@@ -36,24 +36,24 @@ def shape(**changes):
     )
 
 
-@pytest.fixture
-def batch():
+def draw_batch(draw):
     """Four rows, three of them padded, with two segments."""
-    draw = torch.Generator().manual_seed(0)
     mask = (torch.arange(17) < torch.tensor([17, 3, 9, 11])[:, None]).long()
-    ids = torch.randint(5, 90, (4, 17), generator=draw) * mask
     return {
-        "input_ids": ids,
+        "input_ids": torch.randint(5, 90, (4, 17), generator=draw) * mask,
         "attention_mask": mask,
         "token_type_ids": (torch.arange(17) > 2).long() * mask,
     }
 
 
+@pytest.fixture
+def batch():
+    return draw_batch(torch.Generator().manual_seed(0))
+
+
 def make_model(name, **changes):
     torch.manual_seed(1)
-    return getattr(transformers, f"Albert{name or 'Model'}" if not name else f"Albert{name}")(
-        shape(**changes)
-    ).eval()
+    return getattr(transformers, f"Albert{name or 'Model'}")(shape(**changes)).eval()
 
 
 def is_fast(model):

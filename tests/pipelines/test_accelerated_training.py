@@ -18,13 +18,9 @@ from tests.pipelines.test_accelerate import is_fast
 pytestmark = pytest.mark.filterwarnings("error:accelerate")
 
 DRAW = torch.Generator().manual_seed(3)
-MASK = (torch.arange(17) < torch.tensor([17, 3, 9, 11])[:, None]).long()
-IDS = torch.randint(5, 90, (4, 17), generator=DRAW) * MASK
-BATCH = {
-    "input_ids": IDS,
-    "attention_mask": MASK,
-    "token_type_ids": (torch.arange(17) > 2).long() * MASK,
-}
+BATCH = test_accelerate.draw_batch(DRAW)
+IDS = BATCH["input_ids"]
+MASK = BATCH["attention_mask"]
 TOKENS = torch.randint(0, 2, (4, 17), generator=DRAW).masked_fill(MASK == 0, -100)
 ROWS = torch.tensor([0, 1, 1, 0])
 LABELS = {
@@ -39,6 +35,13 @@ LABELS = {
 
 def make_model(name, **changes):
     return test_accelerate.make_model(name, **{"classifier_dropout_prob": 0, **changes})
+
+
+def model_and_twin(name, **changes):
+    """An accelerated model in training mode, and an untouched twin."""
+    model, twin = (make_model(name, **changes).train() for _ in range(2))
+    assert albertkit.accelerate(model, "fp32", training=True) is model
+    return model, twin
 
 
 def batch_of(name):
@@ -78,9 +81,7 @@ def assert_same_gradients(model, twin, batch, tolerance=1e-5):
 
 @pytest.mark.parametrize("name", LABELS)
 def test_losses_and_gradients_of_every_class(name):
-    model = make_model(name).train()
-    twin = make_model(name).train()
-    assert albertkit.accelerate(model, "fp32", training=True) is model
+    model, twin = model_and_twin(name)
     assert_same_gradients(model, twin, batch_of(name))
     assert_same_gradients(model.eval(), twin.eval(), batch_of(name))
 
@@ -94,8 +95,7 @@ def test_losses_and_gradients_of_every_class(name):
     ],
 )
 def test_other_configurations(changes):
-    model, twin = (make_model("ForMaskedLM", **changes).train() for _ in range(2))
-    albertkit.accelerate(model, "fp32", training=True)
+    model, twin = model_and_twin("ForMaskedLM", **changes)
     assert_same_gradients(model, twin, batch_of("ForMaskedLM"))
 
 
@@ -135,9 +135,7 @@ def test_a_sentence_transformer_trains(tiny_model_folder, tiny_texts):
 
 @pytest.mark.parametrize("name", ["ForMaskedLM", "ForPreTraining"])
 def test_logits_of_all_places_and_odd_calls_of_masked_words(name):
-    model = make_model(name).train()
-    twin = make_model(name).train()
-    albertkit.accelerate(model, "fp32", training=True)
+    model, twin = model_and_twin(name)
     batch = batch_of(name)
     real = MASK.bool()
     for part in (model, twin):  # a loss of one's own reads the logits, too
@@ -157,8 +155,7 @@ def test_logits_of_all_places_and_odd_calls_of_masked_words(name):
 
 def test_dropout_is_where_theirs_is():
     changes = {"hidden_dropout_prob": 0.5, "attention_probs_dropout_prob": 0.5}
-    model, twin = (make_model("ForTokenClassification", **changes).train() for _ in range(2))
-    albertkit.accelerate(model, "fp32", training=True)
+    model, twin = model_and_twin("ForTokenClassification", **changes)
     first, second = (gradients(model, batch_of("ForTokenClassification"))[0] for _ in range(2))
     assert first != second
     # What their forward pass reads; their layer has one more, which it does not
@@ -170,9 +167,8 @@ def test_dropout_is_where_theirs_is():
 
 
 def test_bf16_is_as_near_as_their_autocast():
-    reference, model = (make_model("ForSequenceClassification").train() for _ in range(2))
+    model, reference = model_and_twin("ForSequenceClassification")
     twin = copy.deepcopy(reference)
-    albertkit.accelerate(model, "fp32", training=True)
     batch = batch_of("ForSequenceClassification")
     _, expected = gradients(reference, batch)
     with torch.autocast("cpu", torch.bfloat16):
@@ -185,8 +181,7 @@ def test_bf16_is_as_near_as_their_autocast():
 
 
 def test_updates_give_the_same_losses_and_the_engine_evaluates_between_them():
-    model, twin = (make_model("ForSequenceClassification").train() for _ in range(2))
-    albertkit.accelerate(model, "fp32", training=True)
+    model, twin = model_and_twin("ForSequenceClassification")
     batch = batch_of("ForSequenceClassification")
     losses = []
     for part in (model, twin):
@@ -208,20 +203,19 @@ def test_gradient_checkpointing_is_possible_and_restored():
         model.activation_checkpointing_enable()
     albertkit.accelerate(model, "fp32", training=True)
     model.activation_checkpointing_enable()
-    saved_sizes = []
-    with torch.autograd.graph.saved_tensors_hooks(
-        lambda x: saved_sizes.append(x.numel()) or x, lambda x: x
-    ):
-        model(**batch_of("ForMaskedLM"))
-    checkpointed = sum(saved_sizes)
+
+    def count_saved_numbers():
+        sizes = []
+        with torch.autograd.graph.saved_tensors_hooks(
+            lambda x: sizes.append(x.numel()) or x, lambda x: x
+        ):
+            model(**batch_of("ForMaskedLM"))
+        return sum(sizes)
+
+    checkpointed = count_saved_numbers()
     assert_same_gradients(model, twin, batch_of("ForMaskedLM"))
     model.activation_checkpointing_disable()
-    saved_sizes.clear()
-    with torch.autograd.graph.saved_tensors_hooks(
-        lambda x: saved_sizes.append(x.numel()) or x, lambda x: x
-    ):
-        model(**batch_of("ForMaskedLM"))
-    assert checkpointed < 0.7 * sum(saved_sizes)
+    assert checkpointed < 0.7 * count_saved_numbers()
     albertkit.restore(model)
     with pytest.raises(ValueError, match="does not support"):
         model.activation_checkpointing_enable()
@@ -257,8 +251,7 @@ def test_adapters_before_and_after(before):
 
 
 def test_frozen_and_resized_and_saved(tmp_path):
-    model, twin = (make_model("ForMaskedLM").train() for _ in range(2))
-    albertkit.accelerate(model, "fp32", training=True)
+    model, twin = model_and_twin("ForMaskedLM")
     for part in (model, twin):
         part.albert.embeddings.requires_grad_(False)
         part.resize_token_embeddings(90 + 6, mean_resizing=False)
@@ -304,10 +297,8 @@ def test_under_the_trainer_and_in_a_distributed_wrapper(tmp_path):
         "gloo", store=torch.distributed.HashStore(), rank=0, world_size=1
     )
     try:
-        model, twin = (make_model("ForSequenceClassification").train() for _ in range(2))
-        wrapped = torch.nn.parallel.DistributedDataParallel(
-            albertkit.accelerate(model, "fp32", training=True)
-        )
+        model, twin = model_and_twin("ForSequenceClassification")
+        wrapped = torch.nn.parallel.DistributedDataParallel(model)
         gradients(wrapped, batch_of("ForSequenceClassification"))
         _, theirs = gradients(twin, batch_of("ForSequenceClassification"))
         for name, parameter in model.named_parameters():
@@ -446,8 +437,7 @@ def test_two_threads_have_their_own_losses():
 
 @pytest.mark.parametrize("name", ["ForMaskedLM", "ForTokenClassification", "ForQuestionAnswering"])
 def test_losses_that_read_padding_in_training_and_evaluation(name):
-    model, twin = (make_model(name).train() for _ in range(2))
-    albertkit.accelerate(model, "fp32", training=True)
+    model, twin = model_and_twin(name)
     batch = batch_of(name)
     if "labels" in batch:
         batch["labels"] = (IDS + 1) % 2  # also on padding
@@ -467,8 +457,7 @@ def test_hooks_change_what_they_change_in_the_model_itself(part, kind):
             return 2 * tensors[-1]
         return tuple(2 * tensor for tensor in tensors[0])
 
-    model, twin = (make_model("ForPreTraining").train() for _ in range(2))
-    albertkit.accelerate(model, "fp32", training=True)
+    model, twin = model_and_twin("ForPreTraining")
     hooks = [
         getattr(albert.get_submodule(part), f"register_{kind}_hook")(double)
         for albert in (model, twin)

@@ -43,10 +43,6 @@ def pretrained(folder):
     return folder(AlbertForPreTraining)
 
 
-def records_of(path):
-    return read_records(path)
-
-
 def near(record):
     """Numbers to six digits: a text's neighbours in a batch change the last bits."""
     return json.loads(json.dumps(record), parse_float=lambda text: round(float(text), 5))
@@ -67,7 +63,7 @@ def test_lines_of_text_are_answered_in_order(pretrained, tmp_path, packing, monk
     assert report.examples == 12
     assert report.left_out == ()
     assert report.written == (tmp_path / "out.jsonl",)
-    records = records_of(tmp_path / "out.jsonl")
+    records = read_records(tmp_path / "out.jsonl")
     assert [record["line"] for record in records] == list(range(1, 13))
     expected = load_pipeline(pretrained, precision="fp32")(TEXTS * 3)
     assert [near({"line": n, **record}) for n, record in enumerate(expected, start=1)] == list(
@@ -86,7 +82,7 @@ def test_lines_of_json_hold_what_the_kind_takes(folder, tmp_path):
     lines = [json.dumps(value) for value in values]
     write_lines(tmp_path / "in.jsonl", [lines[0], "", *lines[1:], "  "])
     predict(path, tmp_path / "in.jsonl", tmp_path / "out.jsonl", precision="fp32")
-    records = records_of(tmp_path / "out.jsonl")
+    records = read_records(tmp_path / "out.jsonl")
     assert [record.pop("line") for record in records] == [1, 3, 4, 5]
     assert list(map(near, records)) == list(
         map(near, load_pipeline(path, precision="fp32")(values))
@@ -96,7 +92,7 @@ def test_lines_of_json_hold_what_the_kind_takes(folder, tmp_path):
 def test_vectors_are_lists_and_an_empty_line_has_one(pretrained, tmp_path):
     (tmp_path / "in.txt").write_text("the fox\n\na dog\n")
     predict(pretrained, tmp_path / "in.txt", tmp_path / "out.jsonl", kind="embed", precision="fp32")
-    records = records_of(tmp_path / "out.jsonl")
+    records = read_records(tmp_path / "out.jsonl")
     assert [(len(record["embedding"]), record["tokens"] > 1) for record in records] == [
         (64, True)
     ] * 3
@@ -121,7 +117,7 @@ def test_lines_that_cannot_be_used_are_named_or_left_out(pretrained, tmp_path, e
     reasons = {fault.line: fault.reason for fault in report.left_out}
     assert "UTF-8" in reasons[3]
     assert "the model reads 64" in reasons[4]
-    assert [record["line"] for record in records_of(tmp_path / "out.jsonl")] == [1, 6]
+    assert [record["line"] for record in read_records(tmp_path / "out.jsonl")] == [1, 6]
 
 
 def test_lines_that_only_look_like_values_are_bad_rows(pretrained, tmp_path):
@@ -146,7 +142,7 @@ def test_a_long_line_among_many_is_found_and_stops(pretrained, tmp_path):
     with pytest.raises(DataError, match="line 38"):
         predict(pretrained, tmp_path / "in.txt", tmp_path / "out.jsonl")
     predict(pretrained, tmp_path / "in.txt", tmp_path / "out.jsonl", on_error="skip")
-    assert [r["line"] for r in records_of(tmp_path / "out.jsonl")] == [
+    assert [r["line"] for r in read_records(tmp_path / "out.jsonl")] == [
         n for n in range(1, 51) if n != 38
     ]
 
@@ -163,7 +159,7 @@ def test_lines_of_json_that_hold_no_value(pretrained, tmp_path):
     (tmp_path / "in.jsonl").write_text("\n".join(lines))
     report = predict(pretrained, tmp_path / "in.jsonl", tmp_path / "out.jsonl", on_error="skip")
     assert sorted(fault.line for fault in report.left_out) == [2, 3, 4, 5, 7]
-    assert [record["line"] for record in records_of(tmp_path / "out.jsonl")] == [1, 6]
+    assert [record["line"] for record in read_records(tmp_path / "out.jsonl")] == [1, 6]
 
 
 @pytest.mark.parametrize(

@@ -130,6 +130,12 @@ TEXTS = {
 }
 
 
+@pytest.fixture
+def tag(folder):
+    """A tagger of TAGS."""
+    return load_pipeline(folder(AlbertForTokenClassification, **TAGGED), precision="fp32")
+
+
 @pytest.mark.parametrize("text", TEXTS)
 def test_tags_are_transformers_and_entities_stand_in_the_text_itself(folder, tokenizer, text):
     path = folder(AlbertForTokenClassification, **TAGGED)
@@ -163,8 +169,7 @@ def test_tags_are_transformers_and_entities_stand_in_the_text_itself(folder, tok
         assert entity["text"] == text[entity["start"] : entity["end"]]
 
 
-def test_the_texts_have_entities_of_several_words(folder):
-    tag = load_pipeline(folder(AlbertForTokenClassification, **TAGGED), precision="fp32")
+def test_the_texts_have_entities_of_several_words(tag):
     entities = [entity for record in tag(list(TEXTS)) for entity in record["entities"]]
     assert len(entities) > 5
     assert any(
@@ -173,8 +178,7 @@ def test_the_texts_have_entities_of_several_words(folder):
     )
 
 
-def test_a_list_of_words_is_tagged_as_the_text_of_them(folder):
-    tag = load_pipeline(folder(AlbertForTokenClassification, **TAGGED), precision="fp32")
+def test_a_list_of_words_is_tagged_as_the_text_of_them(tag):
     words = "the fox , 서울에서 jumps".split()
     (result,) = tag([words])
     assert result["words"] == words
@@ -196,8 +200,7 @@ def test_a_tagger_of_characters_keeps_the_places_of_the_text(tmp_path, tokenizer
         assert entity["text"].split() == [part for part in entity["text"].split() if part in text]
 
 
-def test_a_text_longer_than_the_model_is_tagged_to_its_end(folder, sentences):
-    tag = load_pipeline(folder(AlbertForTokenClassification, **TAGGED), precision="fp32")
+def test_a_text_longer_than_the_model_is_tagged_to_its_end(sentences, tag):
     text = " ".join(sentences)
     result = tag(text)
     assert len(result["tags"]) == len(result["words"]) > 200

@@ -24,7 +24,8 @@ _WRAPPERS = re.compile(
     r"(?:^|(?<=\.))(?:_orig_mod|module|_fsdp_wrapped_module|_checkpoint_wrapped_module)\."
 )
 _OLD_NORMS = {"gamma": "weight", "beta": "bias"}  # TensorFlow's names, until 2018
-_BUFFERS = {"embeddings.position_ids", "embeddings.token_type_ids", "n_averaged"}  # counters
+# Counters, not weights: of old files of transformers, and of torch's AveragedModel
+BUFFERS = {"embeddings.position_ids", "embeddings.token_type_ids", "n_averaged"}
 
 
 def transformers_names(tensor_names: Iterable[str]) -> dict[str, str]:
@@ -124,7 +125,7 @@ def count_parts(
     for name, (shape, _) in header.items():
         bare = name.removeprefix("albert.")
         # The decoder is tied to the embeddings
-        if bare in _BUFFERS or bare.startswith("predictions.decoder."):
+        if bare in BUFFERS or bare.startswith("predictions.decoder."):
             continue
         size = math.prod(shape)
         stored += size

@@ -12,7 +12,7 @@ from itertools import count
 import numpy as np
 import pytest
 
-from albertkit.serve.queue import Admission, Room, Sender, Waiting
+from albertkit.serve.queue import Admission, Demand, Room, Sender, Waiting
 
 TIMEOUT = 60.0
 ROOM = Room(0.6 * TIMEOUT, 0.9 * TIMEOUT)
@@ -20,7 +20,8 @@ ROOM = Room(0.6 * TIMEOUT, 0.9 * TIMEOUT)
 
 def ask(admission, name, seconds, waiting, now=0.0, client="a", connection=0):
     sender = Sender(client, connection or hash(name) % 60_000, name)
-    return admission.seconds_to_wait(sender, seconds, as_seen_by(client, waiting), 0.0, ROOM, now)
+    demand = Demand(sender, seconds, as_seen_by(client, waiting), 0.0, ROOM, now)
+    return admission.seconds_to_wait(demand)
 
 
 def as_seen_by(client, works):
@@ -140,7 +141,8 @@ class Service:
                     client, [(name, job[1]) for name, jobs in self.jobs.items() for job in jobs]
                 )
                 sender = Sender(client, number, number)
-                wait = self.admission.seconds_to_wait(sender, seconds, waiting, 0.0, room, now)
+                demand = Demand(sender, seconds, waiting, 0.0, room, now)
+                wait = self.admission.seconds_to_wait(demand)
                 self.tries[attempt, wait is None] += 1
                 if wait is None:
                     self.jobs.setdefault(client, deque()).append([(client, number), seconds, now])
@@ -214,9 +216,9 @@ def test_the_service_is_busy_though_those_who_are_refused_never_come_again(timeo
 class FirstComeFirstServed:
     """What admission was before: all that waits is before a request."""
 
-    def seconds_to_wait(self, sender, seconds, waiting, at_work, room, now):
-        excess = waiting.seconds + seconds - room.fair
-        return 1 if excess > 0 and waiting.seconds else None
+    def seconds_to_wait(self, demand):
+        excess = demand.waiting.seconds + demand.seconds - demand.room.fair
+        return 1 if excess > 0 and demand.waiting.seconds else None
 
 
 @pytest.mark.parametrize("shared", [False, True])

@@ -141,26 +141,17 @@ _TEXT, _MODELS, _TRAINING, _ANSWERS, _LOOKING = (
         1,
     )
 )
-tokenizer = App(
-    name="tokenizer", group=_TEXT, help="Train, use and convert SentencePiece tokenizers."
-)
-corpus = App(
-    name="corpus", group=_TEXT, help="Build, inspect and export token stores for pretraining."
-)
-embed = App(
-    name="embed", group=_TRAINING, help="Train, distil, evaluate and use sentence embeddings."
-)
-caption = App(
-    name="caption", group=_TRAINING, help="Prepare clips; train, evaluate and use video captioners."
-)
-export = App(name="export", group=_ANSWERS, help="Export models to other runtimes.")
-migrate = App(
-    name="migrate",
-    group=_MODELS,
-    help="Replace BERT by ALBERT in SwinBERT; convert SwinBERT checkpoints.",
-)
-for group in (tokenizer, corpus, embed, caption, export, migrate):
-    app.command(group)
+_GROUPS = {"": app}
+for name, group_of_help, text in (
+    ("tokenizer", _TEXT, "Train, use and convert SentencePiece tokenizers."),
+    ("corpus", _TEXT, "Build, inspect and export token stores for pretraining."),
+    ("embed", _TRAINING, "Train, distil, evaluate and use sentence embeddings."),
+    ("caption", _TRAINING, "Prepare clips; train, evaluate and use video captioners."),
+    ("export", _ANSWERS, "Export models to other runtimes."),
+    ("migrate", _MODELS, "Replace BERT by ALBERT in SwinBERT; convert SwinBERT checkpoints."),
+):
+    _GROUPS[name] = App(name=name, group=group_of_help, help=text)
+    app.command(_GROUPS[name])
 
 _GROUP_OF_COMMAND = {
     **dict.fromkeys(("quickstart", "pretrain", "finetune"), _TRAINING),
@@ -169,20 +160,12 @@ _GROUP_OF_COMMAND = {
     **dict.fromkeys(("evaluate", "score", "report", "doctor"), _LOOKING),
 }
 
-_GROUPS = {
-    "": app,
-    **{group.name[0]: group for group in (tokenizer, corpus, embed, caption, export, migrate)},
-}
 for command in COMMANDS:
     first, _, last = command.name.rpartition(" ")
     if first not in _GROUPS:
         app.command(_GROUPS.setdefault(first, App(name=first, group=_LOOKING)))
-    group_of_help: dict[str, Any] = (
-        {} if first else {"group": _GROUP_OF_COMMAND.get(last, _LOOKING)}
-    )
-    _GROUPS[first].command(
-        f"albertkit.cli.commands:{command.identifier}", name=last, **group_of_help
-    )
+    options: dict[str, Any] = {} if first else {"group": _GROUP_OF_COMMAND.get(last, _LOOKING)}
+    _GROUPS[first].command(f"albertkit.cli.commands:{command.identifier}", name=last, **options)
 
 
 _TRAINS = ("quickstart", "pretrain", "finetune", "embed", "caption")

@@ -4,7 +4,6 @@ from albertkit.command import Command
 
 _CAPTION = "albertkit.captioning.options"
 _TOKENIZER = "albertkit.tokenizer.options"
-_VOCABULARY = "albertkit.tokenizer.options"
 _EMBED = "albertkit.embeddings"
 COMMANDS = (
     Command(
@@ -96,16 +95,16 @@ COMMANDS = (
     ),
     Command(
         "tokenizer extend",
-        f"{_VOCABULARY}:ExtendOptions",
+        f"{_TOKENIZER}:ExtendOptions",
         "albertkit.vocabulary.extend:extend_vocabulary",
     ),
     Command(
         "tokenizer repair",
-        f"{_VOCABULARY}:RepairOptions",
+        f"{_TOKENIZER}:RepairOptions",
         "albertkit.vocabulary.repair:repair_vocabulary",
     ),
     Command(
-        "tokenizer trim", f"{_VOCABULARY}:TrimOptions", "albertkit.vocabulary.trim:trim_vocabulary"
+        "tokenizer trim", f"{_TOKENIZER}:TrimOptions", "albertkit.vocabulary.trim:trim_vocabulary"
     ),
     Command(
         "corpus build",

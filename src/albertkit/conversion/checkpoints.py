@@ -43,7 +43,6 @@ from albertkit.errors import (
 from albertkit.files import cache_folder, read_typed, sha256_bytes, sha256_file, write_json
 from albertkit.model.classes import TIED
 from albertkit.model.files import (
-    BUFFERS,
     HEADS,
     PREFIX,
     check_decoder_is_tied,
@@ -59,7 +58,7 @@ from albertkit.model_paths import (
     network_errors_as_ours,
 )
 from albertkit.output.progress import ProgressBar, quiet_transformers
-from albertkit.weights_file import unread_weights_hint
+from albertkit.weights_file import BUFFERS, unread_weights_hint
 
 _DOWNLOADED_ARCHIVE = re.compile(r"\.(tar|tar\.gz|tgz|npz)$")
 _TFHUB = re.compile(r"https?://(?:www\.)?(?:tfhub\.dev|tfhub\.google\.cn)/([^?#]+?)/?(?:\?[^#]*)?$")

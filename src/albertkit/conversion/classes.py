@@ -191,9 +191,11 @@ def fit_tensors_and_list_missing(
     """
     with on_meta_device():
         model = model_class(source.config)
-    base = not any(name.startswith(PREFIX) for name in model.state_dict())
-    required = {name if not base else PREFIX + name for name in model.state_dict()}
-    absent = sorted(required - source.tensors.keys())
+    parameters = model.state_dict()
+    # The source's names and the model's: those of the encoder alone have no prefix.
+    prefix = "" if any(name.startswith(PREFIX) for name in parameters) else PREFIX
+    own_names = {prefix + name: name for name in parameters}
+    absent = sorted(own_names.keys() - source.tensors.keys())
     missing = [name for name in absent if not _is_allowed(name, allow_missing)]
     unknown = [name for name in source.unknown if not _is_allowed(name, allow_missing)]
     if unknown or missing:
@@ -214,7 +216,7 @@ def fit_tensors_and_list_missing(
         model,
         model.tied,
         source.tensors,
-        [name.removeprefix(PREFIX) if base else name for name in absent],
+        [own_names[name] for name in absent],
         path,
     )
     if absent:
@@ -223,9 +225,7 @@ def fit_tensors_and_list_missing(
         with torch.random.fork_rng():
             torch.manual_seed(0)
             fresh = model_class(source.config).state_dict()
-        source.tensors.update(
-            (name, fresh[name.removeprefix(PREFIX) if base else name].clone()) for name in absent
-        )
+        source.tensors.update((name, fresh[own_names[name]].clone()) for name in absent)
     return absent
 
 

@@ -31,7 +31,7 @@ from albertkit.errors import AlbertKitError, CheckpointError, MachineError
 from albertkit.files import atomic_file, atomic_folder, check_new_folder, write_file, write_json
 from albertkit.model import AlbertForMultipleChoice
 from albertkit.model.files import PREFIX, StateDict, write_tensors
-from albertkit.model.pretrained import PretrainedAlbert
+from albertkit.model.pretrained import PretrainedAlbert, save_config_of_fp32
 from albertkit.model_paths import WEIGHTS_FILE
 from albertkit.output.progress import quiet_transformers
 from albertkit.output.render import to_markdown
@@ -121,14 +121,7 @@ def write_transformers(
         folder / WEIGHTS_FILE,
         {name.removeprefix(PREFIX) if bare else name: t for name, t in tensors.items()},
     )
-    foreign = {
-        key: value
-        for key, value in config.foreign.items()
-        if key not in ("torch_dtype", "tie_word_embeddings")
-    }
-    # The tensors are float32, whatever the source held.
-    foreign |= {"architectures": [model_class.__name__], "dtype": "float32"}
-    config.replace(foreign=foreign).save_pretrained(folder)
+    save_config_of_fp32(folder, config, model_class)
 
 
 def write_checkpoint(

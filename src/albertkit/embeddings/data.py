@@ -395,18 +395,6 @@ def select_entailed(pairs: TextExamples) -> TextExamples:
     return TextExamples(entailed_pairs)
 
 
-def hold_out_dev(
-    train: TextExamples,
-    share: float,
-    data: DataFiles,
-) -> tuple[TextExamples, TextExamples]:
-    """Keep a share as dev. Negatives may stand in both: mined ones are positives of other rows."""
-    train_rows, dev_rows = split_train_and_dev_rows(
-        [texts[:2] for texts in train.texts], share, data
-    )
-    return train.take(train_rows), train.take(dev_rows)
-
-
 def split_train_and_dev_rows(
     rows: Sequence[tuple[str, ...]],
     share: float,
@@ -514,16 +502,11 @@ def find_data_kind(name: str) -> Kind:
 
 def read_scored_pairs(name: str, path: Path, bad_rows: BadRows) -> TextExamples:
     """Read scored pairs of an official task, with scores as they stand there: a file, or the dev file of a folder."""
-    score_kinds = [
-        task_name
-        for task_name, kind in KINDS.items()
-        if kind == "scores" and task_name not in TABLES
-    ]
-    if name not in score_kinds:
+    if name not in LAYOUTS:
         raise ConfigError(
             "unknown-name",
             f"`{name}` is not a format with scores",
-            f"use {', '.join(score_kinds)}",
+            f"use {', '.join(LAYOUTS)}",
         )
     reader = _ExampleReader(name, "scores", Columns(), bad_rows)
     return reader.read_examples(reader.dev_file(path), "dev")
@@ -576,7 +559,10 @@ def read_embedding_data(
             "name pairs that do: --dev FILE --dev-kind korsts (or stsb, klue-sts, scores, pairs)",
         )
     else:
-        train, dev = hold_out_dev(train, options.settings.held_out, data)
+        # Negatives may stand in both: mined ones are positives of other rows.
+        texts = [row[:2] for row in train.texts]
+        rows, dev_rows = split_train_and_dev_rows(texts, options.settings.held_out, data)
+        train, dev = train.take(rows), train.take(dev_rows)
         dev_source = f"{options.settings.held_out:.0%} of the training examples, held out: there is no dev file"
     if dev_reader.kind == "texts":
         raise ConfigError(

@@ -274,26 +274,18 @@ def read_encoder(folder: str | Path, pooling_of_checkpoint: Poolings | None = No
                 f"`{path}` is an exported {model.config.architectures[0]}: it has its head's outputs, no vectors",
                 "export a sentence encoder: albertkit export onnx ENCODER --out ONNX",
             )
-        parts = EncoderParts(
-            model, read_model_tokenizer(path, model.config), pooling_of_checkpoint or "mean"
-        )
-        parts.max_length = min(128, model.config.max_position_embeddings)
-        if exports_sentence_vectors(model):  # else its states are pooled
-            stated_length, parts.lower_case = read_max_length_and_lower_case(path)
-            parts.max_length = min(
-                stated_length or parts.max_length,
-                model.config.max_position_embeddings,
-            )
-            parts.pooling = "mean"
-            parts.settings = _read_checked_settings(path)
-        return parts
-    albert, tokenizer = _load_albert(path)
-    return EncoderParts(
-        albert,
-        tokenizer,
-        pooling_of_checkpoint or "mean",
-        min(128, albert.config.max_position_embeddings),
-    )
+        albert: AlbertModel = model
+        tokenizer = read_model_tokenizer(path, albert.config)
+    else:
+        albert, tokenizer = _load_albert(path)
+    positions = albert.config.max_position_embeddings
+    parts = EncoderParts(albert, tokenizer, pooling_of_checkpoint or "mean", min(128, positions))
+    if exports_sentence_vectors(albert):  # else its states are pooled
+        stated_length, parts.lower_case = read_max_length_and_lower_case(path)
+        parts.max_length = min(stated_length or parts.max_length, positions)
+        parts.pooling = "mean"
+        parts.settings = _read_checked_settings(path)
+    return parts
 
 
 def exports_sentence_vectors(model: AlbertModel) -> bool:

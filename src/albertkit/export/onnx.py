@@ -4,7 +4,7 @@ import shutil
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from albertkit.command import takes
 from albertkit.conversion.classes import load_model
@@ -22,7 +22,7 @@ from albertkit.model import (
 )
 from albertkit.model.pretrained import PretrainedAlbert
 from albertkit.model_paths import captioner_error, is_captioner_folder, local_folder
-from albertkit.output.sections import FactList, Result, Section, to_json_value
+from albertkit.output.sections import FactList, Result, Section
 from albertkit.pipelines.compare_precision import (
     PrecisionComparison,
     compare_with_fp32,
@@ -72,10 +72,6 @@ class OnnxReport(Result):
     products: dict[str, int]
     max_abs_difference: float
     agreement: PrecisionComparison
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values for JSON; a metric that is not defined is None."""
-        return {**super().to_dict(), "agreement": to_json_value(self.agreement.to_dict())}
 
     def sections(self) -> list[Section]:
         """Return what was written, and the comparison."""

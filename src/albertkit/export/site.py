@@ -84,10 +84,6 @@ class SiteReport(Result):
     texts: int = 0
     notes: tuple[str, ...] = ()
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values for JSON."""
-        return {**super().to_dict(), "model": self.model.to_dict()}
-
     def sections(self) -> list[Section]:
         """Return what was written and how to look at it."""
         facts = {

@@ -24,7 +24,7 @@ model uses the same two: their shapes do not depend on the lengths of each seque
 are one SDPA call everywhere.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from itertools import accumulate
 from typing import Any
@@ -186,11 +186,10 @@ class _EvenAttention(torch.autograd.Function):
             hidden, query, key.transpose(1, 2), alpha=query.shape[-1] ** -0.5
         )
         weights = torch.softmax(probabilities, -1, out=probabilities)
-        dropped: list[Tensor] = []
+        dropped = None
         if dropout:
-            weights, mask = torch.native_dropout(probabilities, dropout, True)
-            dropped.append(mask)
-        ctx.save_for_backward(query, key, value, probabilities, *dropped)
+            weights, dropped = torch.native_dropout(probabilities, dropout, True)
+        ctx.save_for_backward(query, key, value, probabilities, dropped)
         ctx.num_heads, ctx.dropout = num_heads, dropout
         context = torch.bmm(weights, value).unflatten(0, (count, num_heads))
         return context.transpose(1, 2).reshape(count * longest, -1)
@@ -198,34 +197,53 @@ class _EvenAttention(torch.autograd.Function):
     @staticmethod
     @cpu_loops.differentiable_once
     def backward(ctx: Any, grad_context: Tensor) -> tuple[Tensor | None, ...]:
-        query, key, value, probabilities, *dropped = ctx.saved_tensors
-        rows, longest, width = query.shape
-        heads, scale = ctx.num_heads, width**-0.5
+        *attended, probabilities, dropped = ctx.saved_tensors
+        rows, longest, width = attended[0].shape
+        heads = ctx.num_heads
         count = rows // heads
-        grad_out = (
-            grad_context.view(count, longest, heads, width).transpose(1, 2).reshape(query.shape)
-        )
-        grad_weights, weights = torch.bmm(grad_out, value.transpose(1, 2)), probabilities
-        if dropped:
-            keep = 1 / (1 - ctx.dropout)
-            weights = probabilities * dropped[0] * keep
-            grad_weights.mul_(dropped[0]).mul_(keep)
+        grad_out = grad_context.view(count, longest, heads, width).transpose(1, 2)
         grad_qkv = grad_context.new_empty(count, longest, 3, heads, width)
-        grad_query, grad_key, grad_value = grad_qkv.permute(2, 0, 3, 1, 4)
-        shape = grad_value.shape
-        grad_value.copy_(torch.bmm(weights.transpose(1, 2), grad_out).view(shape))
-        grad_scores = _softmax_gradient(grad_weights, probabilities)
-        grad_query.copy_(torch.baddbmm(query, grad_scores, key, beta=0, alpha=scale).view(shape))
-        grad_key.copy_(
-            torch.baddbmm(key, grad_scores.transpose(1, 2), query, beta=0, alpha=scale).view(shape)
+        _write_gradients(
+            attended,
+            probabilities,
+            dropped,
+            ctx.dropout,
+            grad_out.reshape(rows, longest, width),
+            grad_qkv.permute(2, 0, 3, 1, 4),
         )
         return grad_qkv.flatten(2), None, None, None
 
 
-def _softmax_gradient(grad: Tensor, probabilities: Tensor) -> Tensor:
-    """Replace the gradient of probabilities by that of scores: row by row, and a row is read before it is written."""
-    return torch.ops.aten._softmax_backward_data.out(
-        grad, probabilities, -1, grad.dtype, grad_input=grad
+def _write_gradients(
+    attended: Sequence[Tensor],
+    probabilities: Tensor,
+    dropped: Tensor | None,
+    dropout: float,
+    grad_out: Tensor,
+    out: Iterable[Tensor],
+) -> None:
+    """Write the gradients of queries, keys and values [A, S, D] into `out`, given that of their context.
+
+    `dropped` is the mask of the probabilities [A, S, S] that were kept; None without dropout.
+    """
+    query, key, value = attended
+    grad_weights, weights = torch.bmm(grad_out, value.transpose(1, 2)), probabilities
+    if dropped is not None:
+        keep = 1 / (1 - dropout)
+        weights = probabilities * dropped * keep
+        grad_weights.mul_(dropped).mul_(keep)
+    grad_query, grad_key, grad_value = out
+    shape = grad_value.shape
+    grad_value.copy_(torch.bmm(weights.transpose(1, 2), grad_out).view(shape))
+    # The gradient of probabilities is replaced by that of scores: row by row, and a row is read
+    # before it is written.
+    grad_scores = torch.ops.aten._softmax_backward_data.out(
+        grad_weights, probabilities, -1, grad_weights.dtype, grad_input=grad_weights
+    )
+    scale = query.shape[-1] ** -0.5
+    grad_query.copy_(torch.baddbmm(query, grad_scores, key, beta=0, alpha=scale).view(shape))
+    grad_key.copy_(
+        torch.baddbmm(key, grad_scores.transpose(1, 2), query, beta=0, alpha=scale).view(shape)
     )
 
 
@@ -322,21 +340,12 @@ class _SequenceAttention(torch.autograd.Function):
         )
         for n, (sequence, grad, grad_out, offset) in enumerate(parts):
             s = lengths[n]
-            query, key, value = _split_query_key_value_heads(sequence, num_heads)
-            grad_query, grad_key, grad_value = _split_query_key_value_heads(grad, num_heads)
-            grad_out = grad_out.view(s, num_heads, -1).transpose(0, 1)
-            probabilities = store[offset : offset + num_heads * s * s].view(num_heads, s, s)
-            grad_weights = torch.bmm(grad_out, value.transpose(1, 2))
-            weights = probabilities
-            if dropped:
-                keep = 1 / (1 - ctx.dropout)
-                weights = probabilities * dropped[n] * keep
-                grad_weights.mul_(dropped[n]).mul_(keep)
-            grad_value.copy_(torch.bmm(weights.transpose(1, 2), grad_out))
-            grad_scores = _softmax_gradient(grad_weights, probabilities)
-            scale = query.shape[-1] ** -0.5
-            grad_query.copy_(torch.baddbmm(query, grad_scores, key, beta=0, alpha=scale))
-            grad_key.copy_(
-                torch.baddbmm(key, grad_scores.transpose(1, 2), query, beta=0, alpha=scale)
+            _write_gradients(
+                _split_query_key_value_heads(sequence, num_heads),
+                store[offset : offset + num_heads * s * s].view(num_heads, s, s),
+                dropped[n] if dropped else None,
+                ctx.dropout,
+                grad_out.view(s, num_heads, -1).transpose(0, 1),
+                _split_query_key_value_heads(grad, num_heads),
             )
         return grad_qkv, None, None, None

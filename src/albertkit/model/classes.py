@@ -22,7 +22,7 @@ from albertkit.model.heads import (
     regression_loss,
     span_loss,
 )
-from albertkit.model.layers import linear_function, widen_to_head_dtype
+from albertkit.model.layers import apply_head, linear_function, widen_to_head_dtype
 from albertkit.model.padded import (
     LogitsOutput,
     PaddedPass,
@@ -381,8 +381,7 @@ class AlbertForQuestionAnswering(PretrainedAlbert):
         Returns:
             Two tensors [N, longest]; the lowest finite number after a sequence's end.
         """
-        hidden = widen_to_head_dtype(self.albert.encode(batch, trace).hidden, self.qa_outputs)
-        logits = batch.unpack(linear_function(hidden.dtype, self.qa_outputs)(hidden))
+        logits = batch.unpack(apply_head(self.qa_outputs, self.albert.encode(batch, trace).hidden))
         start, end = logits.masked_fill(
             ~batch.padding_mask()[..., None], torch.finfo(logits.dtype).min
         ).unbind(-1)
@@ -418,8 +417,7 @@ class AlbertForQuestionAnswering(PretrainedAlbert):
             True,
             **options,
         )
-        hidden = widen_to_head_dtype(run.hidden, self.qa_outputs)
-        logits = linear_function(hidden.dtype, self.qa_outputs)(hidden)
+        logits = apply_head(self.qa_outputs, run.hidden)
         start_logits, end_logits = logits.view(*run.mask.shape, 2).unbind(-1)
         loss = None
         check_span(start_positions, end_positions)

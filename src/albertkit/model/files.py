@@ -29,6 +29,7 @@ from albertkit.model_paths import (
     inner_model_hint,
 )
 from albertkit.weights_file import (
+    BUFFERS,
     check_header,
     check_shards,
     list_shards,
@@ -38,8 +39,6 @@ from albertkit.weights_file import (
 
 StateDict = Mapping[str, Tensor]  # tensors by name, as `state_dict()` gives them
 
-# Counters, not weights: of old files of transformers, and of torch's AveragedModel
-BUFFERS = {"embeddings.position_ids", "embeddings.token_type_ids", "n_averaged"}
 HEADS = (
     "predictions",
     "sop_classifier",
@@ -76,7 +75,7 @@ def load_matching_tensors(
 ) -> MatchedTensors:
     """Pair the tensors of a file with the parameters of a model."""
     parameters = model.state_dict(keep_vars=True)
-    renamed = _rename_for_class(tensors, any(name.startswith(PREFIX) for name in parameters))
+    renamed = _rename_for_class(tensors, parameters)
     differing = []
     for alias, name in tied.items():  # either name may carry the tensor
         copy = renamed.pop(alias, None)
@@ -147,7 +146,7 @@ def tensors_to_load_and_missing_heads(
 
     A head of which only a part is there is damaged, and stays an error.
     """
-    renamed = _rename_for_class(tensors, any(name.startswith(PREFIX) for name in parameters))
+    renamed = _rename_for_class(tensors, parameters)
     heads: dict[str, list[str]] = {}
     for name in parameters:
         first = name.removeprefix(PREFIX).split(".")[0]
@@ -169,8 +168,9 @@ def tensors_to_load_and_missing_heads(
     }, fresh
 
 
-def _rename_for_class(tensors: StateDict, prefixed: bool) -> dict[str, Tensor]:
+def _rename_for_class(tensors: StateDict, parameters: Iterable[str]) -> dict[str, Tensor]:
     """Return the tensors under the names of a class with heads ("albert.encoder…") or of the encoder alone ("encoder…")."""
+    prefixed = any(name.startswith(PREFIX) for name in parameters)
     renamed = {}
     for name, tensor in tensors.items():
         bare = name.removeprefix(PREFIX)

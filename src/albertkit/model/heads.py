@@ -14,6 +14,7 @@ from albertkit.errors import ConfigError
 from albertkit.model import cpu_loops
 from albertkit.model.layers import (
     ACTIVATIONS,
+    apply_head,
     layer_norm_function,
     linear_function,
     widen_to_head_dtype,
@@ -164,8 +165,7 @@ class SentenceOrderHead(nn.Module):
 
     def forward(self, pooled: Tensor) -> Tensor:
         """Map [N, H] to [N, 2]: 0 original order, 1 swapped."""
-        pooled = widen_to_head_dtype(pooled, self.classifier)
-        return linear_function(pooled.dtype, self.classifier)(pooled)
+        return apply_head(self.classifier, pooled)
 
 
 def top_and_correct_on_cpu(

@@ -51,6 +51,12 @@ def widen_to_head_dtype(values: Tensor, head: nn.Module) -> Tensor:
     return values.to(torch.promote_types(values.dtype, head_dtype))
 
 
+def apply_head(head: nn.Module, values: Tensor) -> Tensor:
+    """Apply a head that is one linear layer, in the dtype of its parameters or of the hidden states, whichever is wider."""
+    values = widen_to_head_dtype(values, head)
+    return linear_function(values.dtype, head)(values)
+
+
 def faster_for_few_rows(projection: Projection) -> Projection:
     """Return the same linear map, faster for a few rows in fp32 on the CPU: W xT in place of x WT; itself for anything else."""
     if not isinstance(projection, partial) or projection.func is not F.linear:

@@ -32,8 +32,7 @@ from albertkit.model.layers import (
     AlbertEmbeddings,
     AlbertEncoder,
     AlbertLayer,
-    linear_function,
-    widen_to_head_dtype,
+    apply_head,
 )
 from albertkit.model.padded import (
     BaseModelOutput,
@@ -282,6 +281,19 @@ def check_saving_options(options: dict[str, Any]) -> None:
         if value not in (None, *_SAVING[name]):
             fact = f"save_pretrained({name}={value!r}): the weights are written as safetensors under transformers' names"
             raise ConfigError("bad-value", fact, "leave it out")
+
+
+def save_config_of_fp32(
+    folder: Path, config: AlbertConfig, model_class: type["PretrainedAlbert"], **ids: int
+) -> None:
+    """Write the `config.json` of weights that are written in fp32 and tied, whatever the file was from which they were read."""
+    foreign = {
+        key: value
+        for key, value in config.foreign.items()
+        if key not in ("torch_dtype", "tie_word_embeddings")
+    }
+    foreign |= {"architectures": [model_class.__name__], "dtype": "float32"}
+    config.replace(foreign=foreign, **ids).save_pretrained(folder)
 
 
 def _parse_dtype(name: Any) -> torch.dtype | None:
@@ -729,14 +741,7 @@ class PretrainedAlbert(nn.Module):
                 bos_token_id=tokenizer.cls_id,
                 eos_token_id=tokenizer.sep_id,
             )
-        foreign = {
-            key: value
-            for key, value in config.foreign.items()
-            # Of the file that was read; what is written is fp32, and tied.
-            if key not in ("torch_dtype", "tie_word_embeddings")
-        }
-        foreign |= {"architectures": [type(self).__name__], "dtype": "float32"}
-        config.replace(foreign=foreign, **ids).save_pretrained(path)
+        save_config_of_fp32(path, config, type(self), **ids)
 
     def push_to_hub(
         self,
@@ -841,8 +846,7 @@ class AlbertModel(PretrainedAlbert):
         hidden = hidden if rows is None else hidden[len(starts) :]
         if self.pooler is None:
             return PackedOutput(hidden, None)
-        first = widen_to_head_dtype(first, self.pooler)
-        return PackedOutput(hidden, torch.tanh(linear_function(first.dtype, self.pooler)(first)))
+        return PackedOutput(hidden, torch.tanh(apply_head(self.pooler, first)))
 
     def forward(
         self,

@@ -134,7 +134,7 @@ def to_json_value(value: Any) -> Any:
     if isinstance(value, Path):
         return str(value)
     if hasattr(value, "to_dict"):
-        return value.to_dict()
+        return to_json_value(value.to_dict())
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {
             field.name: to_json_value(getattr(value, field.name))

@@ -4,6 +4,7 @@ import importlib.metadata
 import math
 import os
 import platform
+import re
 import shutil
 import sys
 import sysconfig
@@ -224,9 +225,7 @@ def examine_core_and_extras(
         if marker is None or marker.evaluate({"extra": ""}):
             core.append(_compare_with_installed(requirement))
             continue
-        # Of `extra == "report"` and the like
-        quoted_parts = str(marker).replace("'", '"').split("extra ==")[1:]
-        for extra in [part.split('"')[1] for part in quoted_parts]:
+        for extra in re.findall(r'extra == "([^"]+)"', str(marker)):
             if marker.evaluate({"extra": extra}):
                 by_extra.setdefault(extra, []).append(_compare_with_installed(requirement))
     extras = {}

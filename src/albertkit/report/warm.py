@@ -1,6 +1,5 @@
 """`albertkit doctor --warm`: compile the loops that most commands need, so that none of these pauses for it."""
 
-import random
 import sys
 import tempfile
 import time
@@ -68,16 +67,10 @@ def compile_loops(progress: bool = False) -> CompileReport:
         yield
         seconds[part] = round(time.perf_counter() - started, 3)
 
-    draws = random.Random(0)
-    words = []
-    for _ in range(60):
-        letters = draws.choices("etaoinshrdlu", k=draws.randint(2, 6))
-        words.append("".join(letters))
     text = ""
-    for _ in range(30):  # documents of ten sentences
-        for _ in range(10):
-            sentence = " ".join(draws.choices(words, k=8))
-            text += f"{sentence.capitalize()}.\n"
+    for first in range(30):  # documents of ten sentences
+        for second in range(10):
+            text += f"The product of {first} and {second} is {first * second}.\n"
         text += "\n"
     with tempfile.TemporaryDirectory(prefix="albertkit-") as name, redirect_stderr(StringIO()):
         folder = Path(name)

@@ -113,14 +113,9 @@ def _drop_422_of_openai_paths(app: FastAPI) -> None:
 
 
 @operations.get("/", include_in_schema=False)
+@operations.get("/page", include_in_schema=False)
 async def page() -> RedirectResponse:
     """Redirect to the demo page; relative, so that it is found behind a proxy that puts the service below a path."""
-    return RedirectResponse("page/")
-
-
-@operations.get("/page", include_in_schema=False)
-async def page_without_slash() -> RedirectResponse:
-    """Redirect from the path without a slash."""
     return RedirectResponse("page/")
 
 

@@ -1,20 +1,20 @@
 """Options of `albertkit serve`: how models are served."""
 
 import ipaddress
-import math
 import os
-from dataclasses import KW_ONLY, dataclass, fields
+from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from albertkit.command import SEVERAL, BatchOptions, DeviceOptions, check_values
 from albertkit.errors import ConfigError
+from albertkit.validation import NotNegative, Positive, Range
 
 MEGABYTE = 1_000_000
 API_KEY = "ALBERTKIT_API_KEY"  # variable of the environment
 LogLevel = Literal["debug", "info", "warning", "error"]
-_MAY_BE_ZERO = ("port", "threads", "drain_seconds")
+_Amount = Annotated[float, Range(1e-3)]
 
 
 @dataclass(frozen=True)
@@ -56,41 +56,24 @@ class ServeOptions(DeviceOptions, BatchOptions):
     models: Annotated[tuple[str, ...], SEVERAL]
     _: KW_ONLY
     host: str = "127.0.0.1"
-    port: int = 8000
+    port: Annotated[int, Range(0, 65_535)] = 8000
     api_key_file: Path | None = None
     no_key: bool = False
     allow_host: tuple[str, ...] = ()
     allow_origin: tuple[str, ...] = ()
     force: bool = False
     exits: str | None = None
-    threads: int = 0
-    batch_tokens: int = 4096
-    queue_tokens: int = 262_144
-    timeout: float = 60.0
-    max_megabytes: float = 4.0
-    max_upload_megabytes: float = 100.0
-    drain_seconds: float = 1.0
+    threads: NotNegative = 0
+    batch_tokens: Positive = 4096
+    queue_tokens: Positive = 262_144
+    timeout: _Amount = 60.0
+    max_megabytes: _Amount = 4.0
+    max_upload_megabytes: _Amount = 100.0
+    drain_seconds: Annotated[float, Range(0)] = 1.0
     log_level: LogLevel | None = None
 
     def __post_init__(self) -> None:
         check_values(self)
-        for option in fields(self):
-            value, minimum = getattr(self, option.name), 0 if option.name in _MAY_BE_ZERO else 1e-3
-            if (
-                isinstance(value, int | float)
-                and not isinstance(value, bool)
-                and not minimum <= value < math.inf
-            ):
-                requirement = "a finite number, above 0" if minimum else "0 or more"
-                raise ConfigError(
-                    "bad-value",
-                    f"{option.name} is {value}, it must be {requirement}",
-                    "leave it out",
-                )
-        if self.port > 65535:
-            raise ConfigError(
-                "bad-value", f"port {self.port} is above 65535", "use 8000, or 0 for a free one"
-            )
         for name in ("allow_host", "allow_origin"):
             object.__setattr__(
                 self, name, tuple(option.lower().rstrip("/") for option in getattr(self, name))

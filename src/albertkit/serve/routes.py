@@ -22,6 +22,7 @@ from albertkit.serve.service import (
     PASSES,
     Proceed,
     Service,
+    Shaped,
     compute_features_in_parts,
     encode_json,
     make_answer,
@@ -166,16 +167,7 @@ async def embeddings(body: schemas.EmbeddingsRequest, request: Request) -> Respo
         usage = {"prompt_tokens": tokens, "total_tokens": tokens}
         return {"object": "list", "data": data, "model": model, "usage": usage}
 
-    return await service_of(request).run(
-        request,
-        "embed",
-        body.model,
-        input_size(body.input),
-        partial(embedding_features, request, body.input, body.dimensions),
-        shaped,
-        truncate=body.truncate,
-        dimension=body.dimensions,
-    )
+    return await answer_vectors(request, body, body.input, shaped, body.truncate, body.dimensions)
 
 
 @openai_router.get("/models", response_model=schemas.ModelList)
@@ -196,6 +188,29 @@ async def model(model: str, request: Request) -> dict[str, Any]:
 
 def _model_object(name: str) -> dict[str, Any]:
     return {"id": name, "object": "model", "created": _STARTED, "owned_by": "albertkit"}
+
+
+async def answer_vectors(
+    request: Request,
+    body: Any,
+    texts: Any,
+    shaped: Shaped,
+    truncate: bool | None,
+    dimensions: int | None = None,
+    prompt_name: str | None = None,
+) -> Response:
+    """Answer an `Input` of a request with the vectors of its texts, shaped; arguments as `embedding_features` and `run`."""
+    prepared = partial(embedding_features, request, texts, dimensions, prompt_name=prompt_name)
+    return await service_of(request).run(
+        request,
+        "embed",
+        body.model,
+        input_size(texts),
+        prepared,
+        shaped,
+        truncate=truncate,
+        dimension=dimensions,
+    )
 
 
 def input_size(texts: Any) -> int:

@@ -7,6 +7,8 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, RootModel, Str
 from albertkit.serve.refusals import MAX_CHARACTERS, MAX_CHOICES, MAX_IDS, MAX_TEXTS, MAX_WORDS
 
 ResultT = TypeVar("ResultT")
+TextT = TypeVar("TextT")
+ListT = TypeVar("ListT")
 
 # --- requests -------------------------------------------------------------------------------------
 
@@ -45,28 +47,16 @@ def _form_tag_of_input(value: Any) -> str:
 
 
 OneText = Annotated[Text, Tag("form:text")]
-Texts = Annotated[
-    OneText | Annotated[list[Text], Several, Tag("form:list")], Discriminator(_form_tag_of_text)
-]
-TextOrPair = Annotated[
-    OneText | Annotated[Pair, Tag("form:list")], Discriminator(_form_tag_of_text)
-]
-TextsOrPairs = Annotated[
-    OneText | Annotated[list[TextOrPair], Several, Tag("form:list")],
+TextOrList = Annotated[
+    Annotated[TextT, Tag("form:text")] | Annotated[ListT, Tag("form:list")],
     Discriminator(_form_tag_of_text),
 ]
-MaskedTexts = Annotated[
-    Annotated[MaskedText, Tag("form:text")]
-    | Annotated[list[MaskedText], Several, Tag("form:list")],
-    Discriminator(_form_tag_of_text),
-]
-TextOrWords = Annotated[
-    OneText | Annotated[Words, Tag("form:list")], Discriminator(_form_tag_of_text)
-]
-TextsOrWords = Annotated[
-    OneText | Annotated[list[TextOrWords], Several, Tag("form:list")],
-    Discriminator(_form_tag_of_text),
-]
+Texts = TextOrList[Text, Annotated[list[Text], Several]]
+TextOrPair = TextOrList[Text, Pair]
+TextsOrPairs = TextOrList[Text, Annotated[list[TextOrPair], Several]]
+MaskedTexts = TextOrList[MaskedText, Annotated[list[MaskedText], Several]]
+TextOrWords = TextOrList[Text, Words]
+TextsOrWords = TextOrList[Text, Annotated[list[TextOrWords], Several]]
 # One or several texts, or the ids of their tokens.
 Input = Annotated[
     OneText
@@ -77,22 +67,27 @@ Input = Annotated[
 ]
 _CUT = "Cut a text that is longer than the model reads. Default: refuse it, with its length."
 Truncate = Annotated[bool, Field(description=_CUT)]
+Dimensions = Annotated[
+    int | None, Field(ge=1, le=100_000, description="Numbers kept of each vector.")
+]
 
 
-class RequestBody(BaseModel):
-    """Fields of every request."""
+class Strict(BaseModel):
+    """A part of a request, which has no other fields."""
 
     model_config = ConfigDict(extra="forbid")
+
+
+class RequestBody(Strict):
+    """Fields of every request."""
 
     model: str | None = Field(
         None, max_length=500, description="Name of a model. Default: the first that can."
     )
 
 
-def _config_with_example(
-    example: dict[str, Any], extra: Literal["forbid", "ignore"] = "forbid"
-) -> ConfigDict:
-    return ConfigDict(extra=extra, json_schema_extra={"examples": [example]})
+def _config_with_example(example: dict[str, Any]) -> ConfigDict:
+    return ConfigDict(json_schema_extra={"examples": [example]})
 
 
 class FillMaskRequest(RequestBody):
@@ -134,10 +129,8 @@ class TagRequest(RequestBody):
     texts: TextsOrWords
 
 
-class Question(BaseModel):
+class Question(Strict):
     """Question, and the text in which its answer is looked for."""
-
-    model_config = ConfigDict(extra="forbid")
 
     question: FilledText
     context: FilledText
@@ -162,10 +155,8 @@ class AnswerRequest(RequestBody):
     )
 
 
-class Choices(BaseModel):
+class Choices(Strict):
     """Choices, with a question or a context or both."""
-
-    model_config = ConfigDict(extra="forbid")
 
     choices: list[FilledText] = Field(fail_fast=True, min_length=2, max_length=MAX_CHOICES)
     question: Text = ""
@@ -213,15 +204,19 @@ class PassesRequest(RequestBody):
 
 # --- requests of text-embeddings-inference --------------------------------------------------------
 
-Direction = Literal["right", "Right"]
-_SIDE = "Texts are cut at their end; no other direction is computed."
 
-
-class Options(RequestBody):
-    """Fields of every request for vectors. The names, here and below, are those of text-embeddings-inference."""
+class CuttingRequest(RequestBody):
+    """Fields of every request whose texts may be cut."""
 
     truncate: Truncate | None = None
-    truncation_direction: Direction = Field("right", description=_SIDE)
+    truncation_direction: Literal["right", "Right"] = Field(
+        "right", description="Texts are cut at their end; no other direction is computed."
+    )
+
+
+class Options(CuttingRequest):
+    """Fields of every request for vectors. The names, here and below, are those of text-embeddings-inference."""
+
     prompt_name: str | None = Field(
         None, max_length=500, description="A prompt of the model, put before each text."
     )
@@ -239,16 +234,12 @@ class EmbedRequest(EmbedAllRequest):
     """Texts for vectors."""
 
     normalize: bool = Field(True, description="Divide each vector by its length.")
-    dimensions: int | None = Field(
-        None, ge=1, le=100_000, description="Numbers kept of each vector."
-    )
+    dimensions: Dimensions = None
     encoding_format: Literal["float"] = "float"
 
 
-class Sentences(BaseModel):
+class Sentences(Strict):
     """A sentence, and those that are compared with it."""
-
-    model_config = ConfigDict(extra="forbid")
 
     source_sentence: Text
     sentences: list[Text] = Several
@@ -293,16 +284,14 @@ class AnyRequest(RootModel):
     root: dict[str, Any]
 
 
-class PredictParameters(BaseModel):
+class PredictParameters(Strict):
     """What huggingface_hub's client sends beside its inputs."""
-
-    model_config = ConfigDict(extra="forbid")
 
     function_to_apply: Literal["sigmoid", "softmax", "none"] | None = None
     top_k: int | None = Field(None, ge=1, description="Labels that are answered.")
 
 
-class PredictRequest(RequestBody):
+class PredictRequest(CuttingRequest):
     """A text, a pair as a list of two, or a list of lists of one or two texts."""
 
     model_config = _config_with_example(
@@ -317,15 +306,13 @@ class PredictRequest(RequestBody):
             lambda value: "form:batch" if _holds_lists(value) else _form_tag_of_text(value)
         ),
     ]
-    truncate: Truncate | None = None
-    truncation_direction: Direction = Field("right", description=_SIDE)
     raw_scores: bool = Field(
         False, description="Answer the model's outputs before softmax or sigmoid."
     )
     parameters: PredictParameters | None = None
 
 
-class RerankRequest(RequestBody):
+class RerankRequest(CuttingRequest):
     """A query and texts; for models that give a number to a pair."""
 
     model_config = _config_with_example(
@@ -334,8 +321,6 @@ class RerankRequest(RequestBody):
 
     query: Text
     texts: list[Text] = Several
-    truncate: Truncate | None = None
-    truncation_direction: Direction = Field("right", description=_SIDE)
     raw_scores: bool = Field(
         False, description="Answer the model's number in place of its sigmoid."
     )
@@ -373,16 +358,13 @@ class EmbeddingsRequest(BaseModel):
     """Texts for vectors, as OpenAI's clients send them; fields that are unknown here are ignored."""
 
     model_config = _config_with_example(
-        {"model": "NAME", "input": ["A man plays the guitar."], "encoding_format": "float"},
-        extra="ignore",
+        {"model": "NAME", "input": ["A man plays the guitar."], "encoding_format": "float"}
     )
 
     input: Input = Field(description="Texts; or ids of their tokens, without [CLS] and [SEP].")
     model: str = Field(max_length=500)
     encoding_format: str = Field("float", pattern="^(float|base64)$")
-    dimensions: int | None = Field(
-        None, ge=1, le=100_000, description="Numbers kept of each vector."
-    )
+    dimensions: Dimensions = None
     truncate: Truncate = False
     user: str | None = Field(None, max_length=1000)
 

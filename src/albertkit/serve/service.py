@@ -169,6 +169,9 @@ T = TypeVar("T")
 # Called between the texts of a request; it raises once the request has ended
 Proceed = Callable[[], None]
 Prepared = Callable[[Pipeline[Any], Proceed], tuple[list[Any], Features]]
+# From the name of the model and its results
+Shaped = Callable[[str, list[Any]], Any]
+ReadResults = Callable[[Pipeline[Any], list[Any], Features, list[Any]], list[Any]]
 SMALL = 4_000  # characters or tokens: handled in a millisecond, the cost of a thread
 _THREADS = 2
 _CHARACTERS_A_PART = 100_000  # tokenized between two calls of `Proceed`; 0.1 s
@@ -239,18 +242,10 @@ class Service:
         kind: str,
         model: str | None,
         values: Sequence[Any],
-        shaped: Callable[[str, list[Any]], Any] | None = None,
-        *,
-        truncate: bool | None = None,
-        read_results: Callable[[Pipeline[Any], list[Any], Features, list[Any]], list[Any]]
-        | None = None,
+        shaped: Shaped | None = None,
         **options: Any,
     ) -> Response:
-        """Answer values with a pipeline: `model` and `results`, or the value of `shaped`.
-
-        Without `truncate` texts that are too long are refused; with it results say of how many
-        `tokens` how many were `truncated`. None where nothing is cut.
-        """
+        """Answer values with a pipeline: `model` and `results`, or the value of `shaped`. Options as `run`."""
 
         def prepared(pipeline: Pipeline[Any], proceed: Proceed) -> tuple[list[Any], Features]:
             self.check_expansion(values)
@@ -265,17 +260,7 @@ class Service:
         size = _count_characters(values)
         check_request(kind, values, size, options)
         shaped = shaped or make_answer
-        return await self.run(
-            request,
-            kind,
-            model,
-            size,
-            prepared,
-            shaped,
-            truncate=truncate,
-            read_results=read_results,
-            **options,
-        )
+        return await self.run(request, kind, model, size, prepared, shaped, **options)
 
     async def run(
         self,
@@ -284,15 +269,17 @@ class Service:
         model: str | None,
         size: int,
         prepared: Prepared,
-        shaped: Callable[[str, list[Any]], Any],
+        shaped: Shaped,
         *,
         truncate: bool | None = None,
-        read_results: Callable[[Pipeline[Any], list[Any], Features, list[Any]], list[Any]]
-        | None = None,
+        read_results: ReadResults | None = None,
         work: str | None = None,
         **options: Any,
     ) -> Response:
         """Answer as `answer` does, with a function that returns inputs and features.
+
+        Without `truncate` texts that are too long are refused; with it results say of how many
+        `tokens` how many were `truncated`. None where nothing is cut.
 
         Args:
             size: About the number of characters to tokenize.

@@ -15,6 +15,7 @@ from albertkit.serve.queue import (
     ALONE,
     BACKLOG,
     Admission,
+    Demand,
     Key,
     Queue,
     RequestBatch,
@@ -99,37 +100,48 @@ class Supervisor:
 
     def admit(self, sender: Sender, key: Key, tokens: int, deadline: float) -> None:
         """Raise an error for a request whose turn would come too late."""
-        now = asyncio.get_running_loop().time()
-        seconds, room = (
-            self._estimate_seconds(key, tokens, deadline - now),
-            self._room_for_request(key, deadline - now),
-        )
-        waiting = self._waiting_work(sender.client, deadline - now)
-        wait = self._admission.seconds_to_wait(
-            sender, seconds, waiting, self._at_work_seconds(), room, now
-        )
+        wait = self._admission.seconds_to_wait(self._demand(sender, key, tokens, deadline))
         if wait is not None:
             raise self._busy_error(wait)
 
     def refuse_if_too_late(self, sender: Sender, key: Key, tokens: int, deadline: float) -> None:
         """Raise an error for an accepted request that, by its tokens, cannot be finished in its time."""
-        now = asyncio.get_running_loop().time()
-        seconds_left = deadline - now
+        seconds_left = deadline - asyncio.get_running_loop().time()
         seconds = self.queue.pace.seconds(key, tokens)
         if seconds > ALONE * seconds_left:
             fact = (
                 f"the request takes about {seconds:.0f} seconds, {seconds_left:.0f} are left for it"
             )
             raise ServiceError("too-large", fact, "send fewer texts in a request", status=413)
-        seconds, room = (
-            self._estimate_seconds(key, tokens, seconds_left),
-            self._room_for_request(key, seconds_left),
+        demand = self._demand(sender, key, tokens, deadline)
+        if demand.waiting.seconds and demand.total_seconds > demand.room.limit:
+            raise self._busy_error(self._admission.promise_seconds(demand))
+
+    def _demand(self, sender: Sender, key: Key, tokens: int, deadline: float) -> Demand:
+        """Return what the admission asks of a request; its room is a share of its remaining time, and of a full queue."""
+        now = asyncio.get_running_loop().time()
+        seconds_left = deadline - now
+        seconds = self._estimate_seconds(key, tokens, seconds_left)
+        limit = min(
+            ALONE * seconds_left, self._estimate_seconds(key, self._queue_tokens, seconds_left)
         )
-        waiting, at_work = self._waiting_work(sender.client, seconds_left), self._at_work_seconds()
-        if waiting.seconds and at_work + waiting.seconds + seconds > room.limit:
-            raise self._busy_error(
-                self._admission.promise_seconds(sender, seconds, waiting, at_work, room, now)
-            )
+        room = Room(BACKLOG / ALONE * limit, limit)
+        # The waiting work of its client and of the others
+        own_seconds, seconds_by_client = list[float](), defaultdict[str, float](float)
+        for row_key, row in self.queue.rows.items():
+            of_a_token = self._estimate_seconds(row_key, 1, seconds_left)
+            own_seconds += [of_a_token * job.tokens for job in row.jobs_of_client(sender.client)]
+            for client, waiting_tokens in row.tokens.items():
+                seconds_by_client[client] += of_a_token * waiting_tokens
+        seconds_by_client.pop(sender.client, None)
+        for coming_sender, coming_key, coming_tokens in self._coming:
+            coming_seconds = self._estimate_seconds(coming_key, coming_tokens, seconds_left)
+            if coming_sender.client == sender.client:
+                own_seconds.append(coming_seconds)
+            else:
+                seconds_by_client[coming_sender.client] += coming_seconds
+        waiting = Waiting(own_seconds, seconds_by_client)
+        return Demand(sender, seconds, waiting, self._at_work_seconds(), room, now)
 
     def _estimate_seconds(self, key: Key, tokens: int, seconds_left: float) -> float:
         """Return the seconds that tokens take. While the speed is unknown, a full queue takes all the time of a request."""
@@ -139,30 +151,6 @@ class Supervisor:
             if pace.is_speed_known(key)
             else tokens * ALONE * seconds_left / self._queue_tokens
         )
-
-    def _room_for_request(self, key: Key, seconds_left: float) -> Room:
-        """Return the room for a request: a share of its remaining time, and of a full queue."""
-        limit = min(
-            ALONE * seconds_left, self._estimate_seconds(key, self._queue_tokens, seconds_left)
-        )
-        return Room(BACKLOG / ALONE * limit, limit)
-
-    def _waiting_work(self, client: str, seconds_left: float) -> Waiting:
-        """Return the waiting work of a client and of the others."""
-        own_seconds, seconds_by_client = list[float](), defaultdict[str, float](float)
-        for key, row in self.queue.rows.items():
-            of_a_token = self._estimate_seconds(key, 1, seconds_left)
-            own_seconds += [of_a_token * job.tokens for job in row.jobs_of_client(client)]
-            for other_client, tokens in row.tokens.items():
-                seconds_by_client[other_client] += of_a_token * tokens
-        seconds_by_client.pop(client, None)
-        for sender, key, tokens in self._coming:
-            seconds = self._estimate_seconds(key, tokens, seconds_left)
-            if sender.client == client:
-                own_seconds.append(seconds)
-            else:
-                seconds_by_client[sender.client] += seconds
-        return Waiting(own_seconds, seconds_by_client)
 
     def _busy_error(self, wait: int) -> ServiceError:
         seconds = self._at_work_seconds() + self.queue.seconds
@@ -271,15 +259,15 @@ class Supervisor:
 
     def _handle(self, message: Ready | Alive | Done | Failed) -> None:
         self._is_asked = False
+        if isinstance(message, Failed) and (message.trace or message.number is None):
+            error = message.error
+            log.error(error.message, extra={"slug": error.slug, "trace": message.trace})
         if isinstance(message, Alive):
             pass
         elif isinstance(message, Ready):
             self._accept_loaded_models(message.models)
         elif message.number is None:
             self.failure = None if self._was_ready else message.error
-            log.error(
-                message.error.message, extra={"slug": message.error.slug, "trace": message.trace}
-            )
         else:
             batch = self._at_work.pop(message.number)
             if isinstance(message, Done):
@@ -287,11 +275,6 @@ class Supervisor:
                 self.queue.pace.learn_speed(batch.key, batch.tokens, message.seconds, batch.is_call)
                 batch.distribute_outputs(message.outputs)
             else:
-                if message.trace:
-                    log.error(
-                        message.error.message,
-                        extra={"slug": message.error.slug, "trace": message.trace},
-                    )
                 for job in batch.jobs:
                     self.queue.discard(job)
                     job.fail(message.error)
@@ -327,13 +310,8 @@ class Supervisor:
             # Accepted requests that cannot be finished any more: the machine has become slower.
             for job in self.queue.find_too_late(now, self._at_work_seconds()):
                 self.queue.discard(job)
-                seconds_left = job.deadline - now
-                seconds = self._estimate_seconds(job.key, job.tokens, seconds_left)
-                room = self._room_for_request(job.key, seconds_left)
-                waiting = self._waiting_work(job.sender.client, seconds_left)
-                wait = self._admission.promise_seconds(
-                    job.sender, seconds, waiting, self._at_work_seconds(), room, now
-                )
+                demand = self._demand(job.sender, job.key, job.tokens, job.deadline)
+                wait = self._admission.promise_seconds(demand)
                 fact = "the work that waits takes longer than expected, and this request's time is over before"
                 job.fail(
                     ServiceError(

@@ -5,7 +5,6 @@ answer.
 """
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ from albertkit.serve import schemas
 from albertkit.serve.protocol import TOKEN_STATES
 from albertkit.serve.reading import StrictRoute, validate_request
 from albertkit.serve.refusals import MAX_COSINES, check_answer_numbers, check_answer_size
-from albertkit.serve.routes import embedding_features, input_size, service_of
+from albertkit.serve.routes import answer_vectors, embedding_features, input_size, service_of
 from albertkit.serve.service import Proceed, make_answer
 from albertkit.tasks.texts import TextClassification
 
@@ -38,17 +37,8 @@ async def embed(body: schemas.EmbedRequest, request: Request) -> Response:
         lengths = np.linalg.norm(vectors, axis=1, keepdims=True) if body.normalize else 1.0
         return vectors / np.maximum(lengths, np.float32(1e-12))
 
-    return await service_of(request).run(
-        request,
-        "embed",
-        body.model,
-        input_size(body.inputs),
-        partial(
-            embedding_features, request, body.inputs, body.dimensions, prompt_name=body.prompt_name
-        ),
-        shaped,
-        truncate=body.truncate,
-        dimension=body.dimensions,
+    return await answer_vectors(
+        request, body, body.inputs, shaped, body.truncate, body.dimensions, body.prompt_name
     )
 
 
@@ -100,15 +90,7 @@ async def similarity(body: schemas.SimilarityRequest, request: Request) -> Respo
         return make_answer(model, cosines) if is_pairwise else cosines[0]
 
     texts = [*first, *second]
-    return await service_of(request).run(
-        request,
-        "embed",
-        question.model,
-        input_size(texts),
-        partial(embedding_features, request, texts, None, prompt_name=prompt_name),
-        shaped,
-        truncate=truncate,
-    )
+    return await answer_vectors(request, question, texts, shaped, truncate, prompt_name=prompt_name)
 
 
 @router.post("/predict", response_model=list[schemas.Scored] | list[list[schemas.Scored]])

@@ -108,7 +108,7 @@ def first_line(error: Exception) -> str:
 
 
 def suggest_name(word: str, names: Iterable[str]) -> str:
-    """Return the known word closest to a misspelt one, as a hint, or the list of them, at most `_LISTED`."""
+    """Return the known word closest to a misspelt one, as a hint, or the list of them, at most `_MAX_LISTED_NAMES`."""
     names = sorted(names)
     if close := closest_name(word, names):
         return f"did you mean `{close}`?"

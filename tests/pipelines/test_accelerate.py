@@ -1,6 +1,7 @@
 """A live model of transformers, sentence-transformers or ours: the same outputs from the engine, and back."""
 
 import copy
+import functools
 import warnings
 
 import pytest
@@ -239,6 +240,19 @@ def test_a_pipeline_and_a_sentence_transformer(tiny_model_folder, tiny_texts):
     before = encoder.encode(texts)
     assert is_fast(albertkit.accelerate(encoder, "fp32"))
     assert torch.allclose(torch.tensor(before), torch.tensor(encoder.encode(texts)), atol=2e-5)
+
+
+def test_a_wrapped_encode_of_ours_computes_by_itself_once_restored(tiny_model_folder, batch):
+    model = AlbertForMaskedLM.from_pretrained(tiny_model_folder(AlbertModel)).eval()
+    batch["input_ids"] = batch["input_ids"] % 50
+    with torch.no_grad():
+        before = model(**batch).logits
+        fast_encode = albertkit.accelerate(model, "int8").albert.encode
+        model.albert.encode = functools.wraps(fast_encode)(
+            lambda *args, **options: fast_encode(*args, **options)
+        )
+        assert not torch.equal(model(**batch).logits, before)
+        assert torch.equal(albertkit.restore(model)(**batch).logits, before)
 
 
 def test_our_own_classes(tiny_model_folder, batch):

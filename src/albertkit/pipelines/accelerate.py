@@ -499,7 +499,8 @@ class _OwnEncode:
             trace.hidden_states is not None or trace.attentions is not None
         )
         is_watched = _is_traced_or_transformed((*inputs, *_parameters(self.model)))
-        if is_watched or states_wanted or words is not None or not isinstance(batch, PackedBatch):
+        is_left_out = self.is_restored or is_watched or states_wanted or words is not None
+        if is_left_out or not isinstance(batch, PackedBatch):
             return AlbertModel.encode(self.model, batch, trace, positions, words)
         if reason := self.fast.reason_not_to_accelerate():
             self.fast.warn(f"computed by the model itself, {reason}")

@@ -158,7 +158,7 @@ class PretrainingFacts:
         parameters: Number of parameters, heads included.
         corpus: Counts of the token store and the `tokenizer_fingerprint`, as they are to be named.
         settings: Settings of the run; may be nested.
-        results: The four numbers, their counts and baselines, as for `measures`.
+        results: The four numbers, their counts and baselines, as for `list_measures`.
         versions: Package to version.
         example: A text with a `[MASK]`, in the language of the model.
     """

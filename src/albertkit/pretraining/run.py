@@ -105,9 +105,9 @@ def pretrain(options: PretrainOptions) -> PretrainResult:
         CheckpointError: exists if `out` holds a run and `resume` is not set; missing-file if it
             holds none to resume; changed if it was started with other settings or other data; what
             `initialise_from_checkpoint` raises.
-        ConfigError: bad-value, no-device, and what `open_source` and `AlbertConfig.from_pretrained`
+        ConfigError: bad-value, no-device, and what `prepare_run` and `AlbertConfig.from_pretrained`
             raise.
-        DataError: what `open_source` and the streams raise.
+        DataError: what `prepare_run` and the streams raise.
         MachineError: not-finite, worker-died.
     """
     with open_run(

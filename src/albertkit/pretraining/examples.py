@@ -25,11 +25,10 @@ document is in exactly one example of an epoch.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 
-from albertkit.corpus import TokenStore
 from albertkit.errors import DataError
 from albertkit.jit import compiled
 from albertkit.pretraining.randomness import (
@@ -397,6 +396,22 @@ LABELS = np.array([0, 1, 1, -100], np.int64)  # the sentence-order label of each
 BLOCK_SEQUENCES = 1 << 24
 
 
+class Store(Protocol):
+    """The parts of a `TokenStore` that are read.
+
+    Not imported: with another room's every change the loops of this module would be compiled again.
+    """
+
+    num_shards: int
+    vocab_size: int
+    tokens: Sequence[np.ndarray]
+    sentence_offsets: Sequence[np.ndarray]
+    document_offsets: Sequence[np.ndarray]
+
+    def tokenizer(self) -> Any:
+        """Return the `AlbertTokenizer` that the ids belong to."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class ExampleSettings:
     """Rules by which documents become examples.
@@ -472,7 +487,7 @@ def count_covered_tokens(examples: np.ndarray) -> int:
 
 
 def shards_of_blocks(
-    store: TokenStore, settings: ExampleSettings, seed: int, epoch: int
+    store: Store, settings: ExampleSettings, seed: int, epoch: int
 ) -> list[np.ndarray]:
     """Return the shards of each block of an epoch, rising int64: all of a small store, else a random share of them."""
     tokens = sum(len(shard) for shard in store.tokens)
@@ -484,7 +499,7 @@ def shards_of_blocks(
 
 
 def plan_epoch(
-    store: TokenStore,
+    store: Store,
     included: Sequence[
         np.ndarray
     ],  # bool [documents] of each shard; random segments come from these alone
@@ -552,7 +567,7 @@ def plan_epoch(
 
 
 def _read_shards(
-    store: TokenStore,
+    store: Store,
     included: Sequence[np.ndarray],
     indices: Sequence[int],
 ) -> list[Shard]:
@@ -622,7 +637,7 @@ LITTLE = 0.75  # well split English Wikipedia at 128 tokens: 0.89
 # What is cut off makes no further pairs: that would change what the original's algorithm draws at
 # short lengths.
 def tokens_used(
-    store: TokenStore,
+    store: Store,
     plan: EpochPlan,
     included: Sequence[np.ndarray],
     shards: Sequence[int] | np.ndarray | None = None,

@@ -408,7 +408,7 @@ def _finetune_once(
         best.task.write(run.folder / "dev", evaluator.last, split="dev")
         save_examples(run.folder / "dev", best.task, data.dev, evaluator.last)
         size = best.model.num_parameters()
-        settings_class_of = settings.settings_for_card()
+        settings_on_card = settings.settings_for_card()
         card = task_card(
             run.name,
             data,
@@ -416,7 +416,7 @@ def _finetune_once(
             size,
             result.scores,
             result.details,
-            settings_class_of,
+            settings_on_card,
         )
         card.write(run.folder / "best")
 

@@ -13,7 +13,6 @@ import torch
 
 from albertkit.batches.features import check_same_stream
 from albertkit.batches.packed import PackedBatch
-from albertkit.corpus import TokenStore
 from albertkit.errors import ConfigError, DataError
 from albertkit.jit import compiled
 from albertkit.pretraining.examples import (
@@ -21,6 +20,7 @@ from albertkit.pretraining.examples import (
     SINGLE,
     EpochPlan,
     ExampleSettings,
+    Store,
     foreign_id_error,
     plan_epoch,
     shards_of_blocks,
@@ -93,7 +93,7 @@ class Assembled:
 class Assembler:
     """Makes packed batches of examples of one store, masked with a seed."""
 
-    def __init__(self, store: TokenStore, masks: MaskSettings, seed: int) -> None:
+    def __init__(self, store: Store, masks: MaskSettings, seed: int) -> None:
         tokenizer = store.tokenizer()
         self.masks = masks
         self.seed = seed
@@ -426,7 +426,7 @@ class BatchStream(EpochStream):
 
     def __init__(
         self,
-        store: TokenStore,
+        store: Store,
         included: Sequence[np.ndarray],
         examples: ExampleSettings | None = None,
         masks: MaskSettings | None = None,
@@ -472,7 +472,7 @@ class EvaluationStream:
 
     def __init__(
         self,
-        store: TokenStore,
+        store: Store,
         held_out: Sequence[np.ndarray],
         examples: ExampleSettings | None = None,
         masks: MaskSettings | None = None,

@@ -11,6 +11,7 @@ to SentencePiece as a whole.
 
 import sys
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -449,6 +450,9 @@ def _encode_texts_with_ends(texts: Sequence[str], lower: bool) -> tuple[np.ndarr
 
 # --- compiled -------------------------------------------------------------------------------------
 
+# Of what a word takes in the loop over words: written out there, 58 MB/s of text, as calls 51
+_inlined = partial(compiled, forceinline=True)
+
 
 @compiled
 def _segment(
@@ -597,7 +601,7 @@ def _prefetch(context, table, row):
     return types.void(table, types.int64), generate
 
 
-@compiled
+@_inlined
 def _read_bytes(text, position, count):
     """Return `count` bytes, at most eight, as a number."""
     if count >= 8:
@@ -609,7 +613,7 @@ def _read_bytes(text, position, count):
     )
 
 
-@compiled
+@_inlined
 def _write_key(
     text,
     begin,
@@ -629,13 +633,13 @@ def _write_key(
     key[3] = mixed
 
 
-@compiled
+@_inlined
 def _first_slot(key):
     """Return the first slot of a word."""
     return np.int64(key[3] >> np.uint64(64 - _TABLE_BITS)) & ~(_WAYS - 1)
 
 
-@compiled
+@_inlined
 def _find_slot(keys, key):
     """Return the slot of a word and True, or the one to put it into and False."""
     first = _first_slot(key)
@@ -671,7 +675,7 @@ def _segment_and_store(
     return num_ids, gap, score
 
 
-@compiled
+@_inlined
 def _word_end(
     text,
     position,
@@ -698,7 +702,7 @@ def _word_end(
     return position
 
 
-@compiled
+@_inlined
 def _cut_words(
     text,
     position,

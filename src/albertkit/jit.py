@@ -5,6 +5,7 @@ import os
 import warnings
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from threading import Lock
 from typing import Any
 
@@ -76,6 +77,11 @@ def compiled(
             "no folder to cache compiled loops in (set NUMBA_CACHE_DIR): they are compiled at every start"
         )
     return loop
+
+
+# Of what a loop over words does for each: written out in the loop. As calls, English text to ids
+# takes 1.14 times as long (51 for 58 MB/s), WordPiece's 1.06 times.
+inlined = partial(compiled, forceinline=True)
 
 
 class _LoopWithInlinedPart(CPUDispatcher):

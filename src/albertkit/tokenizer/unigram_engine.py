@@ -11,7 +11,6 @@ to SentencePiece as a whole.
 
 import sys
 from collections.abc import Sequence
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -19,7 +18,7 @@ from llvmlite import ir
 from numba.core import types
 from numba.extending import intrinsic
 
-from albertkit.jit import compiled, prefetch
+from albertkit.jit import compiled, inlined, prefetch
 from albertkit.tokenizer.ragged import RaggedIds
 from albertkit.tokenizer.rules import END
 from albertkit.tokenizer.sentencepiece_model import (
@@ -450,9 +449,6 @@ def _encode_texts_with_ends(texts: Sequence[str], lower: bool) -> tuple[np.ndarr
 
 # --- compiled -------------------------------------------------------------------------------------
 
-# Of what a word takes in the loop over words: written out there, 58 MB/s of text, as calls 51
-_inlined = partial(compiled, forceinline=True)
-
 
 @compiled
 def _segment(
@@ -601,7 +597,7 @@ def _prefetch(context, table, row):
     return types.void(table, types.int64), generate
 
 
-@_inlined
+@inlined
 def _read_bytes(text, position, count):
     """Return `count` bytes, at most eight, as a number."""
     if count >= 8:
@@ -613,7 +609,7 @@ def _read_bytes(text, position, count):
     )
 
 
-@_inlined
+@inlined
 def _write_key(
     text,
     begin,
@@ -633,13 +629,13 @@ def _write_key(
     key[3] = mixed
 
 
-@_inlined
+@inlined
 def _first_slot(key):
     """Return the first slot of a word."""
     return np.int64(key[3] >> np.uint64(64 - _TABLE_BITS)) & ~(_WAYS - 1)
 
 
-@_inlined
+@inlined
 def _find_slot(keys, key):
     """Return the slot of a word and True, or the one to put it into and False."""
     first = _first_slot(key)
@@ -675,7 +671,7 @@ def _segment_and_store(
     return num_ids, gap, score
 
 
-@_inlined
+@inlined
 def _word_end(
     text,
     position,
@@ -702,7 +698,7 @@ def _word_end(
     return position
 
 
-@_inlined
+@inlined
 def _cut_words(
     text,
     position,

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from albertkit.jit import compiled
+from albertkit.jit import compiled, inlined
 from albertkit.tokenizer.ragged import RaggedIds
 from albertkit.tokenizer.rules import replace_lone_surrogates
 
@@ -147,7 +147,7 @@ class WordPieceEngine:
 # --- compiled -------------------------------------------------------------------------------------
 
 
-@compiled
+@inlined
 def _find_slot(keys, step):
     """Return the slot of a step, or the free one where it belongs."""
     slot = (step * 0x9E3779B97F4A7C1 ^ step >> 17) & (len(keys) - 1)
@@ -164,7 +164,7 @@ def _fill_trie(trie, steps, children):
         trie.children[slot] = children[number]
 
 
-@compiled
+@inlined
 def _cut_word(
     word,
     length,

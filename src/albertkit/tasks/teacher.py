@@ -62,7 +62,7 @@ _SCRIPTS_WITHOUT_SPACES = {"CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER"
 # Of a changed word; one without similar words or without a next word is doubled
 _KINDS_OF_EDITS = ("replaced", "left out", "swapped", "doubled")
 _SHARES_OF_KINDS = (0.55, 0.2, 0.15, 0.1)
-_INNER_SIGNS = "'’-.,"  # between letters or digits without spaces: don't, well-known, 3.5
+_INNER_SIGNS = set("'’-.,")  # between letters or digits without spaces: don't, well-known, 3.5
 _EDITED_SHARES = (0.05, 0.1, 0.2, 0.3)  # of a text's words
 _HINT = "name a model that was fine-tuned on the same task, with the same labels"
 _SAME_TOKENIZER = (
@@ -551,7 +551,7 @@ class EditedWord:
     continuation: str = ""  # the tokens that follow it in the same word
 
     def is_sign_after(self, word: EditedWord) -> bool:
-        """Return whether this is a sign that parts a word, and follows one directly."""
+        """Return whether this is a sign of which words have some inside, right after a word."""
         return self.token in _INNER_SIGNS and not self.space and word.token_id is not None
 
 

@@ -70,6 +70,11 @@ def run_cli(capsys):
             "--help",
         ),
         (
+            "finetune a b c --lora 1.5".split(),
+            'unable to convert "1.5" into int',
+            "--help",
+        ),
+        (
             "finetune a b c --lenght 3".split(),
             "unknown option: --lenght",
             "did you mean `--length`?",

@@ -360,6 +360,15 @@ def test_resizing_the_vocabulary(tmp_path, model_class, rows):
     assert torch.equal(loaded.get_input_embeddings().weight, words.weight)
 
 
+def test_resizing_up_to_a_multiple_is_as_in_transformers():
+    model = tiny(AlbertForMaskedLM)
+    transformers = pytest.importorskip("transformers")
+    theirs = transformers.AlbertForMaskedLM(transformers.AlbertConfig(**model.config.to_dict()))
+    for settings in ((None, 8), (104, 8), (105, 64)):
+        rows = model.resize_token_embeddings(*settings).num_embeddings
+        assert rows == theirs.resize_token_embeddings(*settings).num_embeddings
+
+
 def test_resizing_to_nothing_is_refused_and_changes_nothing():
     model = tiny(AlbertForMaskedLM)
     with pytest.raises(ConfigError, match="vocab_size is 0"):

@@ -141,9 +141,7 @@ def test_the_card_is_written_as_readme(tmp_path):
 
 
 def test_an_impossible_count_is_refused_before_anything_is_written(tmp_path):
-    facts = FACTS | {
-        "results": {"masked_lm_accuracy": 0.5, "masked_lm_correct": 9, "masked_lm_count": 4}
-    }
+    facts = FACTS | {"results": {"masked_lm_accuracy": 2.25, "masked_lm_count": 4}}
     with pytest.raises(ConfigError):
         model_card("wiki-small", PretrainingFacts(**facts)).write(tmp_path)
     assert list(tmp_path.iterdir()) == []

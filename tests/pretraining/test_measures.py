@@ -67,13 +67,6 @@ def test_measures_stand_beside_their_baselines():
     assert order_accuracy.interval_text == "70.5% to 79.0%"
 
 
-def test_given_counts_of_right_answers_are_taken_as_they_are():
-    (row,) = list_measures(
-        {"masked_lm_accuracy": 0.5, "masked_lm_correct": 30, "masked_lm_count": 100}
-    )
-    assert row.interval == pytest.approx(tuple(binomtest(30, 100).proportion_ci(method="wilson")))
-
-
 def test_what_was_not_measured_has_no_row():
     rows = list_measures(
         {"masked_lm_loss": 4.0, "sentence_order_loss": math.nan, "sentence_order_accuracy": None}

@@ -9,11 +9,12 @@ import shutil
 import signal
 import sys
 import warnings
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from cyclopts import App, CycloptsError, Group, Parameter
+from cyclopts import App, CycloptsError, Group, Parameter, Token, convert
 from cyclopts.config import Dict
 from cyclopts.exceptions import MissingArgumentError, UnknownCommandError
 from cyclopts.help import format_usage
@@ -111,6 +112,14 @@ def usage_error(error: CycloptsError, app: App) -> ConfigError:
     return ConfigError("bad-command-line", f"`{command}`: {fact[:1].lower()}{fact[1:]}", hint)
 
 
+def convert_exactly(kind: Any, tokens: Sequence[Token]) -> Any:
+    """Convert as cyclopts does, but refuse 1.5 for a whole number, which it would round."""
+    value = convert(kind, tokens)
+    if type(value) is int and "." in tokens[0].value and value != float(tokens[0].value):
+        raise ValueError
+    return value
+
+
 def _format_default(value: Any) -> str | None:
     """Return a default as it would be typed; None, which `--help` leaves out, for no value or no values."""
     if value is None or value == ():
@@ -129,7 +138,10 @@ app = App(
     print_error=False,  # `main` prints all errors alike
     # Only settings have a --no-form: they may stand in a file, which flags win over.
     default_parameter=Parameter(
-        negative_bool=(), negative_iterable=(), show_default=_format_default
+        converter=convert_exactly,
+        negative_bool=(),
+        negative_iterable=(),
+        show_default=_format_default,
     ),
 )
 # The jobs that commands are for, in the order of the help page; a command or group that none names

@@ -507,14 +507,17 @@ class PretrainedAlbert(nn.Module):
         """Return the masked-LM decoder, whose weight is the word embeddings'; None without that head."""
         return None
 
-    def resize_token_embeddings(self, new_num_tokens: int | None = None) -> nn.Embedding:
+    def resize_token_embeddings(
+        self, new_num_tokens: int | None = None, pad_to_multiple_of: int | None = None
+    ) -> nn.Embedding:
         """Change the number of tokens: rows are initialised and added at the end, or cut off there.
 
         The masked-LM head keeps sharing the embeddings; its bias gets zeros. `config.vocab_size`
         follows. An optimizer created before this holds the old parameters.
 
         Args:
-            new_num_tokens: Rows afterwards. Default: change nothing.
+            new_num_tokens: Rows afterwards. Default: as many as there are.
+            pad_to_multiple_of: Rows are added up to the next multiple of this.
 
         Returns:
             The word embeddings.
@@ -523,7 +526,10 @@ class PretrainedAlbert(nn.Module):
             ConfigError: bad-value for less than 1.
         """
         words = self.get_input_embeddings()
-        if new_num_tokens is None or new_num_tokens == words.num_embeddings:
+        if new_num_tokens is None:
+            new_num_tokens = words.num_embeddings
+        new_num_tokens += -new_num_tokens % (pad_to_multiple_of or 1)
+        if new_num_tokens == words.num_embeddings:
             return words
         config = self.config.replace(vocab_size=new_num_tokens)
         words.weight = _resize_rows(words.weight, new_num_tokens, config.initializer_range)

@@ -874,6 +874,7 @@ def run_evaluate(options: EvaluateOptions) -> Any:
         raise DataError("not-found", f"no such file or folder: `{options.data}`", hint)
     if is_task_model(options.model) or not is_pretraining_data(options.data):
         return evaluate_task(options)
+    precision: Any = options.precision or "fp32"  # int8 is refused there
     return evaluate(
         options.model,
         options.data,
@@ -881,7 +882,7 @@ def run_evaluate(options: EvaluateOptions) -> Any:
         held_out=options.held_out,
         seed=options.seed,
         batch_tokens=options.batch_tokens,
-        precision=options.precision or "fp32",
+        precision=precision,
         device=options.device,
         progress=options.progress,
     )

@@ -102,10 +102,7 @@ def list_measures(
         interval = None
         total = results.get(f"{task}_count")
         if kind == "accuracy" and total:
-            correct = results.get(f"{task}_correct")
-            if correct is None:
-                correct = round(number * total)
-            interval = wilson_interval(int(correct), int(total))
+            interval = wilson_interval(round(number * total), int(total))
         baseline = number_or_nan(baselines.get(baseline_key))
         rows.append(Measure(f"{task}_{kind}", name, number, baseline, baseline_name, interval))
     return rows

@@ -77,7 +77,7 @@ class EvaluatePretrainedOptions(DeviceOptions):
     batch_tokens: int = 16_384
     held_out: Annotated[float | None, Range(above=0, maximum=1)] = None
     seed: int | None = None
-    precision: str = "fp32"
+    precision: Literal["fp32", "bf16", "auto"] = "fp32"
     progress: bool = False
 
     def __post_init__(self) -> None:

@@ -79,7 +79,6 @@ class AlbertTokenizer(ABC):
     truncation_side: str = "right"
     padding_side: str = "right"
     mask_flags: tuple[str, ...] = ()
-    _vocabulary_ids: dict[str, int] | None = None
     # Of two texts cut to halves of an odd room, the one that keeps one id more if it is not the
     # shorter: as in `tokenizers`.
     longer_half: ClassVar[str] = "second"
@@ -567,18 +566,17 @@ class AlbertTokenizer(ABC):
 
     def convert_tokens_to_ids(self, tokens: Any) -> Any:
         """Return the id of a token, or of each of several; unknown ones get that of the unknown token."""
-        vocabulary = self.get_vocab()
         if isinstance(tokens, str):
-            return vocabulary.get(tokens, self.unk_id)
-        return [vocabulary.get(token, self.unk_id) for token in tokens]
+            return self._ids_of_tokens.get(tokens, self.unk_id)
+        return [self._ids_of_tokens.get(token, self.unk_id) for token in tokens]
 
     def get_vocab(self) -> dict[str, int]:
         """Return all tokens and their ids."""
-        if self._vocabulary_ids is None:
-            self._vocabulary_ids = {
-                self._piece(number): number for number in range(self.vocab_size)
-            }
-        return dict(self._vocabulary_ids)
+        return dict(self._ids_of_tokens)
+
+    @functools.cached_property
+    def _ids_of_tokens(self) -> dict[str, int]:
+        return {self._piece(number): number for number in range(self.vocab_size)}
 
     def __len__(self) -> int:
         """Return the number of tokens, as transformers does: `model.resize_token_embeddings(len(tokenizer))`."""

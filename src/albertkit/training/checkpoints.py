@@ -48,7 +48,6 @@ class TrainingState:
         plans: Plans of such a run, as `training.pace.Plan` names their values.
         best: Best value of the selection metric so far, its negative where smaller is better; None
             before the first evaluation.
-        best_by: Name of that metric.
         best_step: Update after which it was found.
         without_better: Evaluations since the best one.
         threads: Threads that computed; results are bit-identical only with the same number.
@@ -63,7 +62,6 @@ class TrainingState:
     clock: float = 0.0
     plans: list[dict[str, Any]] = field(default_factory=list)
     best: float | None = None
-    best_by: str = ""
     best_step: int = 0
     without_better: int = 0
     threads: int = 0

@@ -425,7 +425,6 @@ def train(
     _check_same_step(state, run, world, display)
     if resume and world.is_main:
         remove_old_checkpoints(run, settings.keep)  # one that a failing disk has left
-    state.best_by = select
     pace = choose_pace(settings, state)
     result = TrainingResult(state, finished=False)
 

@@ -293,7 +293,8 @@ def test_labels_of_socialiqa_beside_the_questions(tmp_path):
             "`choices` is not a list: not JSON: Expecting ',' delimiter, column 3",
         ),
         ([{"choices": ["a", None]}], "None is not a text"),
-        ([{"label": 2}], "label `2` is none of A, B, and no number from 0 to 1"),
+        ([{"label": 3}], "label `3` is none of A, B, and no number from 0 to 1"),
+        ([{}, {"label": 2}], "label `2` is none of A, B, and no number from 0 to 1"),
         ([{"label": None}], "label `` is none of A, B, and no number from 0 to 1"),
         ([{"label": "a"}], "label `a` is none of A, B, and no number from 0 to 1"),
         ([{"id": "x"}, {"id": "x"}], "id `x` again, as in line 1"),
@@ -305,6 +306,23 @@ def test_tables_with_bad_rows(tmp_path, rows, reason):
     examples, bad_rows = read_file(CHOICE, tmp_path / "a.jsonl")
     assert len(examples) == len(rows) - 1
     assert [row.reason for row in bad_rows.rows] == [reason]
+
+
+@pytest.mark.parametrize(
+    ("choices", "labels", "fact"),
+    [
+        ({"choices": ["a", "b", "c"]}, (1, 2, 3), "begin with 1, not with 0"),
+        ({"option1": "a", "option2": "b"}, (1, 2), "begin with 1, not with 0"),
+        ({"A": "a", "B": "b", "C": "c", "D": "d"}, (0, 1, 2), "begin with 0, not with 1"),
+    ],
+)
+def test_numbers_that_begin_with_another_one_are_refused(tmp_path, choices, labels, fact):
+    rows = [{"question": "?", **choices, "answer": label} for label in labels]
+    write_records(tmp_path / "a.jsonl", rows)
+    with pytest.raises(DataError, match=f"labels that are numbers {fact}"):
+        read_file(CHOICE, tmp_path / "a.jsonl")
+    with pytest.raises(DataError, match="write the names of the choices"):
+        [*CHOICE.examples(tmp_path / "a.jsonl", split="train", labelled=True, bad_rows=BadRows())]
 
 
 def test_choices_that_are_equal_are_said(tmp_path):
@@ -324,7 +342,7 @@ def test_choices_that_are_equal_are_said(tmp_path):
     [
         ({"sentence": "Ann paid Eve."}, "no `_` in `sentence`, where the choices belong"),
         ({"option2": ""}, "1 choices that are not empty"),
-        ({"answer": "0"}, "label `0` is none of A, B, and no number from 1 to 2"),
+        ({"answer": "3"}, "label `3` is none of A, B, and no number from 1 to 2"),
         ({"answer": ""}, "label `` is none of A, B, and no number from 1 to 2"),
     ],
 )

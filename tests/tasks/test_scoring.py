@@ -3,6 +3,7 @@
 import gzip
 import json
 import random
+import subprocess
 
 import pytest
 from sklearn.metrics import f1_score
@@ -93,6 +94,24 @@ def test_predictions_are_joined_by_id_or_by_position(tmp_path):
     ]
     assert [scores["accuracy"] for scores in results] == [2 / 3] * 3
     assert results[0]["confusion"] == {"names": ["no", "yes"], "counts": [[1, 1], [0, 1]]}
+
+
+@pytest.mark.parametrize("column", ["ID", "text"])
+def test_predictions_in_another_order_are_refused(tmp_path, column):
+    """By position the accuracy would be 1/3."""
+    gold = write(tmp_path / "gold.csv", "ID,text,label\na,x,yes\nb,y,no\nc,z,no\n")
+    record = {"a": ("x", "yes"), "b": ("y", "no"), "c": ("z", "no")}
+    rows = [
+        {"ID": name, "text": text, "prediction": label} for name, (text, label) in record.items()
+    ]
+    kept = [{name: row[name] for name in (column, "prediction")} for row in rows]
+    assert score_file("classify", write(tmp_path / "p.jsonl", kept), gold)["accuracy"] == 1
+    mixed = write(tmp_path / "mixed.jsonl", kept[::-1])
+    with pytest.raises(
+        AlbertKitError, match=f"(?s)`{column}` in another order.*--id-column {column}"
+    ):
+        score_file("classify", mixed, gold)
+    assert score_file("classify", mixed, gold, id=column)["accuracy"] == 1
 
 
 def test_tables_of_numbers_and_of_label_sets(tmp_path):
@@ -572,8 +591,11 @@ def test_tags_before_the_gold_are_refused(tmp_path):
     with pytest.raises(
         AlbertKitError,
         match=r"\[predictions-mismatch\].*predictions in column 2 or in column 3, the last",
-    ):
+    ) as caught:
         tags(tmp_path, columns(0, 1, 2), gold)
+    command = caught.value.hint.partition(": ")[2].replace("NEW_FILE", "predicted.conll")
+    subprocess.run(command, shell=True, check=True, cwd=tmp_path)
+    assert tags(tmp_path, (tmp_path / "predicted.conll").read_text(), gold)["f1"] == 0
     silent = columns(0, 1, 2).replace("B-LOC O", "O O")  # nothing is predicted
     with pytest.raises(AlbertKitError, match="or in column 3"):
         tags(tmp_path, silent, gold)

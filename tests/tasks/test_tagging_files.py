@@ -374,6 +374,25 @@ def test_a_column_that_names_the_sentences_is_no_word(tmp_path, name):
     )
 
 
+PLACES = {
+    "CoNLL-2012": "bc/00 0 0 Bob NNP B-PER\nbc/00 0 1 ran VBD O\n\n",
+    "WebAnno": "1-1\t0-3\tBob\tB-PER\n1-2\t4-7\tran\tO\n\n",
+    "offsets": "0 3 Bob B-PER\n4 7 ran O\n\n",
+}
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_places_of_words_are_not_read_as_words(tmp_path, name):
+    file = tmp_path / "a b.conll"
+    file.write_text(2 * PLACES[name])
+    with pytest.raises(DataError, match="has a letter: are they places of words") as caught:
+        read_file(file)
+    command = caught.value.hint.partition(": ")[2].replace("NEW_FILE", "words.conll")
+    subprocess.run(command, shell=True, check=True, cwd=tmp_path)
+    examples = read_file(tmp_path / "words.conll")
+    assert [(e.words, e.tags) for e in examples] == 2 * [(("Bob", "ran"), ("B-PER", "O"))]
+
+
 def test_words_that_stand_twice_are_words(tmp_path):
     text = "ha UH O\nha UH O\nho UH O\nBob NNP B-PER\n"
     assert read_text(tmp_path / "a", text)[0][0].words == ("ha", "ha", "ho", "Bob")
@@ -527,7 +546,7 @@ def test_a_second_column_of_tags_is_reported(tmp_path):
         "column 3 has tags of the same types as column 4, the last, which is read"
         in bad_rows.notes[-1]
     )
-    assert f"cut -f 1-3 {tmp_path / 'a.tsv'}" in bad_rows.notes[-1]
+    assert f"cut -f 1,2,3 {tmp_path / 'a.tsv'}" in bad_rows.notes[-1]
     for text, layout in (
         ("EU NNP B-NP B-ORG\nran VBD B-VP O\n", WORDS),
         ("EU B-ORG B-ORG\n", TagFileLayout(tag_column=1)),

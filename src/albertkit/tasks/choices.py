@@ -116,9 +116,9 @@ def make_choice_example(
         elif number.isascii() and number.isdigit() and first <= int(number) <= last:
             label_index = int(number) - first
         else:
-            raise ValueError(
-                f"label `{number}` is none of {', '.join(choice_names)}, and no number from {first} to {last}"
-            )
+            reason = f"label `{number}` is none of {', '.join(choice_names)}, and no number from {first} to {last}"
+            is_of_other_base = number == ("0" if first else str(last + 1))
+            raise ValueError(reason, *([_OTHER_BASE] if is_of_other_base else []))
     return ChoiceExample(
         example_id,
         context.strip() and context,
@@ -133,6 +133,7 @@ def make_choice_example(
 
 _NUMBERED = re.compile(r"(choice|option|answer|ending|alternative|sol)[ _]?(\d+)")
 _LABEL = re.compile("[A-E1-5]")
+_OTHER_BASE = "if numbers begin with another one here, write the names of the choices: A, B, …"
 # In any case
 _CONTEXTS = ("context", "premise", "passage", "article", "document", "paragraph", "text", "support")
 _LABELS = ("label", "answer")
@@ -250,6 +251,8 @@ def read_choices(
             if name and name not in optional
         ]
         questions = Counter[str]()  # of each passage
+        # Labels that are numbers only if they begin with 0, or only if with 1
+        num_of_base = num_of_other_base = 0
         lists = [form.names, *(form.choices if len(form.choices) == 1 else ())]
         for row in table.rows(required, optional, lists):
             answer = None
@@ -271,9 +274,15 @@ def read_choices(
                     table.check_id(name, row.line)
                 example = _make_row_example(name or str(row.number), row.values, form, answer)
             except ValueError as error:
+                num_of_other_base += _OTHER_BASE in error.args
                 table.add_bad_row(row.line, *error.args)
             else:
+                decisive = len(example.choices) - 1 if form.first else 0
+                num_of_base += example.first is not None and example.label == decisive
                 yield example
+        if num_of_other_base and not num_of_base:
+            fact = f"{table.name}: labels that are numbers begin with {1 - form.first}, not with {form.first}"
+            raise DataError("bad-label", fact, "write the names of the choices: A, B, …")
 
 
 def _find_question_form(table: Table, task: "ChoiceTask") -> QuestionForm:

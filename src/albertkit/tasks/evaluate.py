@@ -30,7 +30,7 @@ from albertkit.tasks.data import (
 from albertkit.tasks.finetune import EvaluatedData, FinetuneResult, warn_of_trained_dev_examples
 from albertkit.tasks.models import TaskModel, check_not_swapped, load_task_model, run_model
 from albertkit.tasks.options import EvaluateOptions, PredictOptions, ScoreOptions
-from albertkit.tasks.predictions import File, wrong_label_error
+from albertkit.tasks.predictions import File, check_same_order, wrong_label_error
 from albertkit.tasks.registry import TABLES, find_task, with_columns
 from albertkit.tasks.tagging import TaggingTask
 from albertkit.tasks.task import Prediction, Task, rarer_of_two_classes, sorted_labels
@@ -232,6 +232,9 @@ def score_file(options: ScoreOptions) -> Scores:
         task_of_gold = task_of_gold.with_changes(tag_column=-2)
         gold = predictions
     labelled = _require_gold(gold)
+    if gold is not predictions and not isinstance(task_of_gold, AnswerTask):
+        hint = "say --id-column {name}" if task_of_gold is None else f"sort it as `{labelled}` is"
+        check_same_order(predictions, labelled, [options.id] if options.id else IDS, hint)
     if task_of_gold is None:
         results = _score_table(name, options, labelled, bad_rows)
     else:

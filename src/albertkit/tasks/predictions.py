@@ -3,6 +3,7 @@
 import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from albertkit.errors import DataError, format_list
@@ -102,6 +103,28 @@ def read_predictions(
             Predicted(row.values[name] if name else None, row.values[value], row.line)
             for row in rows
         ]
+
+
+def check_same_order(file: File, gold: File, id_columns: Sequence[str], hint: str) -> None:
+    """Refuse predictions without ids that have a column of the gold file, such as its texts, in another order."""
+    columns: dict[str, list[list[str]]] = {}
+    # What cannot be read is told where it is read to be scored.
+    with (
+        suppress(DataError),
+        Table(file, quoted="look") as table,
+        Table(gold, quoted="look") as golds,
+    ):
+        if not {*id_columns}.isdisjoint(table.columns):
+            return
+        labels = ("label", "labels", "value", "tags")
+        shared = [name for name in table.columns if name in golds.columns and name not in labels]
+        rows = [[row.values for row in each.rows([], shared)] for each in (table, golds)]
+        columns = {name: [[row[name] for row in each] for each in rows] for name in shared}
+    for name, (values, gold_values) in columns.items():
+        is_other_order = values != gold_values and sorted(values) == sorted(gold_values)
+        if is_other_order and len(set(values)) > len(values) / 2:
+            fact = f"`{file}` has the values of `{name}` in another order than `{gold}`, and no ids"
+            raise DataError("predictions-mismatch", fact, hint.format(name=name))
 
 
 def _check_labels_are_likeliest(

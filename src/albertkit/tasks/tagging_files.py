@@ -7,6 +7,7 @@ rows, and are not guessed.
 import contextlib
 import json
 import re
+import shlex
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -180,6 +181,11 @@ def read_tagged(
         )
         bad_rows.note(f"{name}: the first column {content}; the words are in the second")
         layout = replace(layout, word_column=1)
+    lettered = [column for column in form.lettered if column > layout.word_column]
+    if layout.word_column in (0, 1) and lettered and layout.word_column not in form.lettered:
+        command = _cut_command(file, [*range(min(lettered), form.width)], form.has_tabs)
+        fact = f"{name}: no word in column {layout.word_column + 1} has a letter: are they places of words?"
+        raise DataError("ambiguous", fact, f"if the words are in another column: {command}")
     if form.language:
         bad_rows.note(
             f"{name}: every word begins with `{form.language}`, as in WikiANN, which is left out"
@@ -196,7 +202,8 @@ def read_tagged(
         column = form.same_types + 1
         last = form.width
         fact = f"{name}: column {column} has tags of the same types as column {last}, the last, which is read"
-        bad_rows.note(f"{fact}; to read the other: cut -f 1-{column} {file} > NEW_FILE")
+        command = _cut_command(file, range(column), form.has_tabs)
+        bad_rows.note(f"{fact}; to read the other: {command}")
     if form.num_doubtful:
         lines = pluralize(form.num_doubtful, "line")
         bad_rows.note(
@@ -273,6 +280,7 @@ class _ColumnFacts:
         num_doubtful: Lines that may be comments, or the word `#`.
         same_types: Another column, from 0, whose tags name some of the types of those that are
             read, as GermEval's nested entities do; -1 if there is none.
+        lettered: Columns before that of the tags, from 0, of which some have a letter.
     """
 
     is_json: bool = False
@@ -285,6 +293,7 @@ class _ColumnFacts:
     num_span_indices: int = 0
     num_doubtful: int = 0
     same_types: int = -1
+    lettered: frozenset[int] = frozenset()
 
     def is_comment(self, line: str, fields: Sequence[str], layout: TagFileLayout) -> bool:
         """Return whether a line before the first word of a sentence is a comment."""
@@ -306,6 +315,7 @@ def _scan_columns(file: File | Records, layout: TagFileLayout, labelled: bool) -
     num_tagged = num_span_indices = num_counting = num_others = 0
     num_runs = 0  # of equal values in the first column of a sentence
     languages = set[str]()
+    lettered = set[int]()
     previous = -1
     previous_name: str | None = None
     begins = counts = True
@@ -329,6 +339,8 @@ def _scan_columns(file: File | Records, layout: TagFileLayout, labelled: bool) -
         language = _LANGUAGE.match(fields[0])
         languages.add(language[0] if language else "")
         for column, text in enumerate(fields):
+            if column not in lettered and any(map(str.isalpha, text)):
+                lettered.add(column)
             if text != "O" and is_tag(text):
                 types[column].add(text[2:])
         if _SPAN_INDEX.fullmatch(fields[0]):
@@ -355,6 +367,8 @@ def _scan_columns(file: File | Records, layout: TagFileLayout, labelled: bool) -
     form.is_named = not form.is_counted and tag_column > 1 and rows.total() >= max(4, 2 * num_runs)
     if len(languages) == 1 and rows.total() > 1:
         form.language = languages.pop()
+    if rows.total() >= 4:
+        form.lettered = frozenset(column for column in lettered if column < tag_column)
     if layout.tag_column == -1:
         form.same_types = next(
             (c for c in sorted(types) if 0 < c < tag_column and types[c] & types[tag_column]), -1
@@ -721,12 +735,16 @@ def _predicted_columns(
             f"`{file}` has {len(rows):,} words, the gold data have {len(words):,}",
             _SAME_SENTENCES,
         )
-    _check_other_columns_are_gold(rows, word_column, examples, file)
+    _check_other_columns_are_gold(rows, word_column, examples, file, form.has_tabs)
     return _cut_into_sentences([row[-1] for row in rows], examples)
 
 
 def _check_other_columns_are_gold(
-    rows: Sequence[Sequence[str]], word_column: int, examples: Sequence[TaggedExample], file: File
+    rows: Sequence[Sequence[str]],
+    word_column: int,
+    examples: Sequence[TaggedExample],
+    file: File,
+    has_tabs: bool,
 ) -> None:
     """Refuse a column before the last that has tags of the gold's types and other entities: it may be what was predicted."""
     gold = [entity_spans(example.tags) for example in examples]
@@ -745,8 +763,18 @@ def _check_other_columns_are_gold(
             raise DataError(
                 "predictions-mismatch",
                 f"`{file}` may have its predictions in column {column + 1} or in column {last + 1}, the last",
-                f"leave the other out, such as: cut -f {word_column + 1},{column + 1} {file} > NEW_FILE",
+                f"leave the other out, such as: {_cut_command(file, [word_column, column], has_tabs)}",
             )
+
+
+def _cut_command(file: File | Records, columns: Sequence[int], has_tabs: bool) -> str:
+    """Return the command that keeps some columns, from 0, of a file."""
+    if has_tabs:
+        program = f"cut -f {','.join(str(column + 1) for column in columns)}"
+    else:
+        fields = ", ".join(f"${column + 1}" for column in columns)
+        program = f"awk '{{print {fields}}}'"
+    return f"{program} {shlex.quote(str(file))} > NEW_FILE"
 
 
 def _cut_into_sentences(tags: Sequence[str], examples: Sequence[TaggedExample]) -> list[list[str]]:

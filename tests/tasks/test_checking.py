@@ -232,6 +232,11 @@ ALIKE = {
     "width": ("Ａ", "A", "white space or the width of characters"),
     "dashes": ("non-fiction", "non–fiction", "dashes, quotes or characters that are not seen"),
     "unseen": ("yes", "yes\u2060", "dashes, quotes or characters that are not seen"),
+    "marks": ("yes", "yes\u200f", "dashes, quotes or characters that are not seen"),
+    "words": ("very_good", "very good", "punctuation"),
+    "hyphens": ("sci-fi", "sci fi", "punctuation"),
+    "in quotes": ("pos", '"pos"', "punctuation"),
+    "a full stop": ("pos", "pos.", "punctuation"),
     "inner blanks": ("very good", "very  good", "white space or the width of characters"),
 }
 
@@ -253,9 +258,18 @@ def test_labels_that_look_alike_are_found(name, kind):
     ]
 
 
+def test_signs_may_distinguish_labels():
+    names = ["C", "C++", "C#", "-", "-1", "1", "1-10", "110", "scifi", "sci-fi", "(", ")"]
+    names += ["very good", "very bad", "good", "bad", "R & B", "drum & bass", "a/b"]
+    findings = label_findings("classification", {"train": dict.fromkeys(names, 10)})
+    assert not [finding for finding in findings if "alone" in finding or "seem" in finding]
+
+
 @pytest.mark.parametrize(
     ("kind", "separator"),
     [
+        ("multilabel", "、"),
+        ("multilabel", "+"),
         ("multilabel", "|"),
         ("multilabel", ";"),
         ("classification", ","),
@@ -269,6 +283,12 @@ def test_labels_that_are_several_names_are_found(kind, separator):
     )
     no_name_twice = dict.fromkeys(["and|or", "read, write", "b"], 10)
     assert not list(label_findings(kind, {"train": no_name_twice}))
+
+
+def test_labels_with_blanks_between_are_found():
+    names = ["a", "b", "c", "a b", "b c"]
+    [finding] = label_findings("multilabel", {"train": dict.fromkeys(names, 10)})
+    assert finding.startswith("labels `a b`, `b c` seem to be several labels with ` ` between")
 
 
 def test_several_tags_of_one_word_are_found():

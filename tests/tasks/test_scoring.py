@@ -104,9 +104,9 @@ def test_predictions_in_another_order_are_refused(tmp_path, column):
     rows = [
         {"ID": name, "text": text, "prediction": label} for name, (text, label) in record.items()
     ]
-    kept = [{name: row[name] for name in (column, "prediction")} for row in rows]
-    assert score_file("classify", write(tmp_path / "p.jsonl", kept), gold)["accuracy"] == 1
-    mixed = write(tmp_path / "mixed.jsonl", kept[::-1])
+    records = [{name: row[name] for name in (column, "prediction")} for row in rows]
+    assert score_file("classify", write(tmp_path / "p.jsonl", records), gold)["accuracy"] == 1
+    mixed = write(tmp_path / "mixed.jsonl", records[::-1])
     with pytest.raises(
         AlbertKitError, match=f"(?s)`{column}` in another order.*--id-column {column}"
     ):

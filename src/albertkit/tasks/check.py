@@ -147,16 +147,21 @@ def label_findings(
 
 
 # Dashes and quotes look like those of ASCII, characters of no width like none.
-_LOOK = str.maketrans("‐‑‒–—−‘’“”", "------''\"\"", "\u00ad\u200b\u200c\u200d\u2060\ufeff")
+_LOOK = str.maketrans(
+    "‐‑‒–—−‘’“”", "------''\"\"", "\u00ad\u200b\u200c\u200d\u200e\u200f\u2060\ufeff"
+)
+_BETWEEN_WORDS = re.compile(r"(?<=[^\W\d_])[ _-](?=[^\W\d_])")
+# Between names: those that names have, too, are believed where there are fewer names than labels
+_SEPARATORS, _SIGNS = "|;，；、", "/+&·"
 
 
 def _similar_labels(names: Iterable[str]) -> Iterator[str]:
     """Yield labels that look alike, or are the same number."""
     groups: dict[Any, list[str]] = {}
     for name in dict.fromkeys(names):
-        groups.setdefault(
-            float(name) if is_number(name) else plain_text(name.translate(_LOOK)), []
-        ).append(name)
+        plain = _BETWEEN_WORDS.sub(" ", plain_text(name.translate(_LOOK)))
+        words = plain.strip("\"'()[]{}").rstrip(".,;:!")
+        groups.setdefault(float(name) if is_number(name) else words or plain, []).append(name)
     for group in groups.values():
         if len(group) < 2:
             continue
@@ -168,25 +173,30 @@ def _similar_labels(names: Iterable[str]) -> Iterator[str]:
             difference = "upper case"
         elif len({name.translate(_LOOK) for name in group}) < len(group):
             difference = "dashes, quotes or characters that are not seen"
-        else:
+        elif len({plain_text(name.translate(_LOOK)) for name in group}) < len(group):
             difference = "white space or the width of characters"
+        else:
+            difference = "punctuation"
         yield f"{_list_labels(group)} differ in {difference} alone: are they one label?"
 
 
 def _joined_labels(task_kind: str, names: Iterable[str]) -> Iterator[str]:
     """Yield labels that are several names in one text.
 
-    Taken apart at `|` or `;` two of them share a name; at signs that a name may have there are fewer names than labels.
+    Taken apart at `|` or `;` two of them share a name; at signs that a name may have there are fewer names than labels, and
+    at blanks every name is a label, too.
     """
     names = [name for name in names if name != NO_LABEL]
     if task_kind == "tagging" and (joined_tags := [name for name in names if "|" in name]):
         yield f"{_list_labels(joined_tags)} seem to be several tags of one word with `|` between them: a word has one"
-    for separator in ("|", ";", "/", *([","] if task_kind == "classification" else [])):
+    for separator in f"{_SEPARATORS}{_SIGNS} {',' * (task_kind == 'classification')}":
         joined = [name for name in names if separator in name]
         parts = Counter(part.strip() for name in names for part in name.split(separator))
-        is_shared = (
-            max(parts.values(), default=0) > 1 if separator in "|;" else len(parts) < len(names)
-        )
+        is_shared = len(parts) < len(names)
+        if separator in _SEPARATORS:
+            is_shared = max(parts.values(), default=0) > 1
+        elif separator == " ":
+            is_shared = set(parts) < set(names) and len(joined) > 1
         if joined and task_kind != "tagging" and is_shared:
             advice = (
                 "is the task `multilabel`?"

@@ -118,8 +118,8 @@ def check_same_order(file: File, gold: File, id_columns: Sequence[str], hint: st
             return
         labels = ("label", "labels", "value", "tags")
         shared = [name for name in table.columns if name in golds.columns and name not in labels]
-        rows = [[row.values for row in each.rows([], shared)] for each in (table, golds)]
-        columns = {name: [[row[name] for row in each] for each in rows] for name in shared}
+        rows = [[row.values for row in source.rows([], shared)] for source in (table, golds)]
+        columns = {name: [[values[name] for values in part] for part in rows] for name in shared}
     for name, (values, gold_values) in columns.items():
         is_other_order = values != gold_values and sorted(values) == sorted(gold_values)
         if is_other_order and len(set(values)) > len(values) / 2:

@@ -58,6 +58,8 @@ def make_config(kind, vocab_size):
             )
         case "Electra":
             values["embedding_size"] = 32
+        case "FNet":
+            del values["num_attention_heads"]
         case "Roberta" | "XLMRoberta":
             values |= dict(max_position_embeddings=65, type_vocab_size=1)
         case "DebertaV2":
@@ -80,6 +82,7 @@ KINDS = (
     "XLMRoberta",
     "DistilBert",
     "Electra",
+    "Deberta",
     "DebertaV2",
     "ModernBert",
     "MPNet",
@@ -223,6 +226,14 @@ def test_a_roberta_teaches_and_a_run_with_it_is_resumed(
     )
 
 
+def test_a_class_that_fails_in_bf16_computes_in_fp32(teacher_folder, trimmed):
+    tokenizer = AlbertTokenizer.from_pretrained(trimmed / "tokenizer")
+    settings = replace(SETTINGS, precision="bf16")
+    for kind, dtype in (("DebertaV2", torch.bfloat16), ("Deberta", torch.float32)):
+        teacher = open_teacher_encoder(teacher_folder(kind), tokenizer, settings, CPU)
+        assert teacher.compute_dtype == dtype
+
+
 def test_what_is_no_teacher(tmp_path, teacher_folder, trimmed, store, error_of):
     tokenizer = AlbertTokenizer.from_pretrained(trimmed / "tokenizer")
     folder = tmp_path / "teacher"
@@ -235,8 +246,9 @@ def test_what_is_no_teacher(tmp_path, teacher_folder, trimmed, store, error_of):
     config = transformers.GPT2Config(vocab_size=SIZE, n_embd=32, n_layer=1, n_head=2)
     transformers.GPT2Model(config).save_pretrained(tmp_path / "gpt2")
     assert slug(tmp_path / "gpt2") == "wrong-model"
-    for kind in ("FNet", "ConvBert"):
-        assert slug(teacher_folder(kind)) == "wrong-model"
+    assert slug(teacher_folder("ConvBert")) == "wrong-model"
+    for kind in ("FNet", "Perceiver"):
+        assert slug(teacher_folder(kind)) == "unsupported"
     (folder / "model.safetensors").rename(folder / "kept")
     assert slug() == "wrong-kind"
     stored = load_file(folder / "kept")

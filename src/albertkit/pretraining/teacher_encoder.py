@@ -26,7 +26,7 @@ from albertkit.conversion.checkpoints import (
     open_checkpoint,
 )
 from albertkit.conversion.classes import check_vocabulary, read_model_tokenizer
-from albertkit.errors import CheckpointError, ConfigError, format_list
+from albertkit.errors import CheckpointError, ConfigError, first_line, format_list
 from albertkit.folder_facts import FolderFacts
 from albertkit.model import AlbertForMaskedLM, AlbertModel, PackedBatch
 from albertkit.model.files import PREFIX
@@ -50,6 +50,7 @@ _HEAD = {
     ),
 }
 NUM_GUESSES = 32  # at a masked token
+_OTHER_CLASS = "name an encoder of another class, such as a BERT, a RoBERTa or an ELECTRA"
 _LOGITS = 1 << 24  # at once: 64 MB in fp32
 # DistilBERT's modules of a layer, and what BERT calls them.
 _DISTILBERT = {
@@ -219,17 +220,25 @@ class TransformersTeacher(TeacherEncoder):
         return [states.flatten(0, 1)[positions] for states in layers]
 
     def check_padding(self, device: torch.device) -> None:
-        """Refuse an encoder that takes no notice of its attention mask, such as an FNet or a ConvBERT."""
+        """Refuse an encoder that does not run, or takes no notice of its attention mask, such as an FNet or a ConvBERT."""
         ids = [number for number in range(13) if number != self.pad_id]
-        alone, padded = (
-            self.run(PackedBatch.from_sequences(sequences).to(device))[-1][:3].float()
-            for sequences in ([ids[:3]], [ids[:3], ids])
-        )
+        try:
+            alone, padded = (
+                self.run(PackedBatch.from_sequences(sequences).to(device))[-1][:3].float()
+                for sequences in ([ids[:3]], [ids[:3], ids])
+            )
+        except Exception as error:  # of transformers or torch: they share no base class
+            raise CheckpointError(
+                "unsupported",
+                f"the teacher `{self.source}` does not run in {self.compute_dtype}: "
+                f"{type(error).__name__}: {first_line(error)}",
+                _OTHER_CLASS,
+            ) from None
         if (alone - padded).abs().max() > 0.1 * alone.std():
             raise CheckpointError(
                 "wrong-model",
                 f"the states of the teacher `{self.source}` depend on padding: its class ignores the attention mask",
-                "name an encoder of another class, such as a BERT, a RoBERTa or an ELECTRA",
+                _OTHER_CLASS,
             )
 
     def tables(self) -> EmbeddingTables:
@@ -424,7 +433,15 @@ def open_teacher_encoder(
     for module in filter(None, (teacher.network, teacher.head)):
         module.to(device).requires_grad_(False).eval()
     if isinstance(teacher, TransformersTeacher):
-        teacher.check_padding(device)
+        try:
+            teacher.check_padding(device)
+        except CheckpointError as error:
+            if error.slug != "unsupported" or teacher.compute_dtype == torch.float32:
+                raise
+            # transformers' DeBERTa masks with a number that bf16 lacks. The first lines of a run
+            # name the type.
+            teacher = replace(teacher, compute_dtype=torch.float32)
+            teacher.check_padding(device)
     return teacher
 
 
@@ -521,7 +538,7 @@ def _open_transformers_teacher(
         raise CheckpointError(
             "wrong-model",
             f"{subject} is a {kind}, not an encoder whose states see the tokens on both sides",
-            "name an encoder, such as a BERT, a RoBERTa or an ELECTRA",
+            _OTHER_CLASS,
         )
     network, fresh = stored.load_network_and_missing_names("AutoModel", config=their_config)
     their_tokenizer = stored.load("AutoTokenizer")
@@ -534,10 +551,16 @@ def _open_transformers_teacher(
         )
     special_ids = {role: getattr(their_tokenizer, f"{role}_token_id") for role in SPECIAL_ROLES}
     ids = _match_tokens(tokenizer, their_tokenizer.get_vocab(), special_ids)
+    try:
+        shape = _albert_shape(their_config, network, tokenizer.vocab_size)
+    except (AttributeError, NotImplementedError) as error:
+        raise CheckpointError(
+            "unsupported", f"{subject} is a {kind}, not a BERT's kind: {error}", _OTHER_CLASS
+        ) from None
     parts: dict[str, Any] = dict(
         source=source,
         network=network,
-        config=_albert_shape(their_config, network, tokenizer.vocab_size),
+        config=shape,
         compute_dtype=choose_precision(settings.precision, device),
         digest=_tensors_digest(
             {name: tensor for name, tensor in network.state_dict().items() if name not in fresh}

@@ -368,6 +368,47 @@ def test_states_are_aligned_by_characters(byte_level, store):
                 assert_close(state, expected[shared].mean(0), atol=2e-5, rtol=0)
 
 
+def test_a_text_that_is_too_long_for_the_teacher_is_read_in_parts(tmp_path, byte_level, store):
+    """Of 22 tokens at a time, with the special ones; each token has the state that its part has alone."""
+    shutil.copytree(byte_level, tmp_path, dirs_exist_ok=True)
+    config = transformers.RobertaConfig.from_pretrained(tmp_path)
+    config.max_position_embeddings = 24  # two before the first
+    transformers.RobertaModel(config).save_pretrained(tmp_path)
+    tokenizer = store.tokenizer()
+    settings = replace(SETTINGS, masked_lm_prob=0.0, length=22)
+    teacher = open_teacher_encoder(tmp_path, tokenizer, settings, CPU)
+    text = "the quick brown fox jumps over a lazy dog and seven wizards"
+    ids = tokenizer.encode(text)
+    batch = PackedBatch.from_sequences([[tokenizer.cls_id, *ids, tokenizer.sep_id]])
+    states = teacher.states(batch)[-1]
+    reader = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    letters = reader(f" {text}", return_offsets_mapping=True, add_special_tokens=False)
+    model = transformers.RobertaModel.from_pretrained(tmp_path).eval()
+    parts = []
+    for start in range(0, len(letters.input_ids), 20):
+        part = letters.input_ids[start : start + 20]
+        with torch.no_grad():
+            sequence = [reader.cls_token_id, *part, reader.sep_token_id]
+            parts.append(model(torch.tensor([sequence])).last_hidden_state[0])
+    assert len(parts) > 1
+    assert_close(states[0], parts[0][0], atol=2e-5, rtol=0)
+    assert_close(states[-1], parts[-1][-1], atol=2e-5, rtol=0)
+    expected = torch.cat([part[1:-1] for part in parts])
+    _, spans = tokenizer.encode_with_offsets(text)
+    compared = 0
+    for (start, end), state in zip(spans, states[1:-1], strict=True):
+        start += len(text[start:end]) - len(text[start:end].lstrip())
+        shared = [
+            number
+            for number, (first, last) in enumerate(letters.offset_mapping)
+            if first - 1 < end and last - 1 > start
+        ]
+        if shared and shared[0] // 20 == shared[-1] // 20:
+            assert_close(state, expected[shared].mean(0), atol=2e-5, rtol=0)
+            compared += shared[0] >= 20
+    assert compared > 5
+
+
 def test_characters_of_several_bytes_are_aligned(tmp_path, byte_level, store):
     """A character that the data's tokenizer writes as three bytes has one state, that of the teacher's tokens of it."""
     train_tokenizer(

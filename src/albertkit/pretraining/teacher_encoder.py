@@ -51,6 +51,7 @@ _HEAD = {
 }
 NUM_GUESSES = 32  # at a masked token
 _OTHER_CLASS = "name an encoder of another class, such as a BERT, a RoBERTa or an ELECTRA"
+_MOST_TOKENS = 1 << 30  # that `tokenizers` counts, where nothing limits them
 _LOGITS = 1 << 24  # at once: 64 MB in fp32
 # DistilBERT's modules of a layer, and what BERT calls them.
 _DISTILBERT = {
@@ -301,7 +302,6 @@ class AlignedTeacher(TransformersTeacher):
 
         Raises:
             CheckpointError: wrong-tokenizer for an unknown token, whose text is lost.
-            ConfigError: bad-value if a text has more of the teacher's tokens than it reads.
         """
         if bool((batch.input_ids == self.tokenizer.unk_id).any()):
             raise self._unknown_tokens_error()
@@ -315,29 +315,36 @@ class AlignedTeacher(TransformersTeacher):
             texts,
             return_offsets_mapping=True,
             return_special_tokens_mask=True,
+            # A text that is longer than the teacher reads has several windows.
+            return_overflowing_tokens=True,
+            truncation=True,
+            max_length=min(self.config.max_position_embeddings, _MOST_TOKENS),
             verbose=False,
         )
-        longest = max(map(len, encoded["input_ids"]))
-        room = self.config.max_position_embeddings
-        if longest > room:
-            raise ConfigError(
-                "bad-value",
-                f"a text has {longest} tokens of the teacher `{self.source}`, which reads {room}",
-                "use a smaller --length",
-            )
+        windows_of_texts: list[list[int]] = [[] for _ in texts]
+        for window, number in enumerate(encoded["overflow_to_sample_mapping"]):
+            windows_of_texts[number].append(window)
         rows = []
         start = 0
-        for number, text_spans in enumerate(spans):
-            is_text = np.array(encoded["special_tokens_mask"][number]) == 0
-            offsets = np.array(encoded["offset_mapping"][number])[is_text].reshape(-1, 2)
+        for windows, text_spans in zip(windows_of_texts, spans, strict=True):
+            is_special = np.concatenate([encoded["special_tokens_mask"][n] for n in windows])
+            offsets = np.concatenate([encoded["offset_mapping"][n] for n in windows])
+            is_text = is_special == 0
+            offsets = offsets[is_text]
             # The teacher's tokens that share characters with each token; where there is none, the
-            # token before.
+            # token before. Between two windows the special tokens there count, too.
             span_starts, span_ends = np.array(text_spans).reshape(-1, 2).T
             first = np.searchsorted(offsets[:, 1], span_starts, "right")
             last = np.searchsorted(offsets[:, 0], span_ends, "left")
             is_empty = last <= first
-            tokens = np.stack([first - is_empty, np.where(is_empty, first, last)], 1)
-            tokens += start + max(1, int(is_text.argmax()))
+            row_of_token = np.append(0, np.flatnonzero(is_text)) + start
+            tokens = np.stack(
+                [
+                    row_of_token[first + ~is_empty],
+                    row_of_token[np.where(is_empty, first, last)] + 1,
+                ],
+                1,
+            )
             rows += [
                 [start, start + 1],
                 *tokens.tolist(),
@@ -584,7 +591,10 @@ def _open_transformers_teacher(
     ids = torch.full((tokenizer.vocab_size,), special_ids["unk"] or 0)
     for role, number in special_ids.items():
         ids[getattr(tokenizer, f"{role}_id")] = number or 0
-    note = "teacher: its tokenizer is another one, states are aligned by characters"
+    note = (
+        "teacher: its tokenizer is another one, states are aligned by characters; "
+        f"texts of more than its {shape.max_position_embeddings:,} tokens are read in parts"
+    )
     spellings = []
     bytes_by_id = {}
     for number in range(tokenizer.vocab_size):

@@ -66,12 +66,12 @@ def run_cli(capsys):
         ),
         (
             "pretrain s --out r --steps x".split(),
-            'unable to convert "x" into int',
+            "--steps is `x`, it must be a whole number",
             "--help",
         ),
         (
             "finetune a b c --lora 1.5".split(),
-            'unable to convert "1.5" into int',
+            "--lora is `1.5`, it must be a whole number",
             "--help",
         ),
         (

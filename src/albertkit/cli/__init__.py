@@ -12,11 +12,11 @@ import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_origin
 
 from cyclopts import App, CycloptsError, Group, Parameter, Token, convert
 from cyclopts.config import Dict
-from cyclopts.exceptions import MissingArgumentError, UnknownCommandError
+from cyclopts.exceptions import CoercionError, MissingArgumentError, UnknownCommandError
 from cyclopts.help import format_usage
 from rich.console import Console
 
@@ -27,6 +27,7 @@ from albertkit.errors import ConfigError, explain_os_error, suggest_name
 from albertkit.printable import escape_line, print_note
 from albertkit.training import launch
 from albertkit.training.launch import stop_signals
+from albertkit.validation import describe_type
 
 # Scripts that people come from, and the command that does their work.
 COMING_FROM = {
@@ -105,8 +106,24 @@ def usage_error(error: CycloptsError, app: App) -> ConfigError:
         if after and after[0].startswith("-") and number == 1:
             hint = f"a value that begins with a dash: {flag}={shlex.quote(after[0])}"
         return ConfigError("bad-command-line", f"`{usage}`: {displayed_name} {wrong}", hint)
+    if (
+        isinstance(error, CoercionError)
+        and error.token
+        and error.argument
+        and get_origin(error.target_type) is not Literal  # cyclopts suggests a choice
+    ):
+        return ConfigError(
+            "bad-command-line",
+            f"`{command}`: {error.argument.name} is `{error.token.value}`, it must be {describe_type(error.target_type)}",
+            f"`{command} --help` lists the options",
+        )
     fact, has_suggestion, close = " ".join(str(error).split()).partition("Did you mean ")
-    fact = fact.strip().rstrip(".").removeprefix(f'Command "{" ".join(chain)}" ')
+    fact = (
+        fact.replace(" from dict", " of --config-file")
+        .strip()
+        .rstrip(".")
+        .removeprefix(f'Command "{" ".join(chain)}" ')
+    )
     close = close.rstrip("?.").strip("\"'")
     hint = f"did you mean `{close}`?" if has_suggestion else f"`{command} --help` lists the options"
     return ConfigError("bad-command-line", f"`{command}`: {fact[:1].lower()}{fact[1:]}", hint)

@@ -250,8 +250,11 @@ def check_path_is_utf8(name: str) -> None:
         )
 
 
-def check_not_utf16(head: bytes, path: str) -> None:
-    """Refuse a text in UTF-16 or UTF-32, with or without a byte order mark.
+_ISO_2022 = re.compile(rb"\x1b\$([@B]|\)C)")
+
+
+def check_begins_as_utf8(head: bytes, path: str) -> None:
+    """Refuse a text in UTF-16, UTF-32 (with or without a byte order mark) or ISO-2022, whose bytes UTF-8 has, too.
 
     Args:
         head: The beginning of the file.
@@ -261,6 +264,8 @@ def check_not_utf16(head: bytes, path: str) -> None:
         encoding: str | None = "UTF-32"
     elif head.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\0" in head[:4096]:
         encoding = likely_encoding(head[:4096])
+    elif escape := _ISO_2022.search(head):
+        encoding = "ISO-2022-KR" if escape[0].endswith(b"C") else "ISO-2022-JP"
     else:
         return
     if encoding:

@@ -473,7 +473,13 @@ def test_triplets_that_lack_a_text_are_refused(write_rows, row, message):
 
 def test_a_header_of_pairs_is_known_by_its_names(write_rows, tmp_path):
     rows = [f"what is {n}?\tit is {n}." for n in range(3)]
-    for header in ("question\tanswer", "English\tKorean", "ko\ten"):
+    for header in (
+        "question\tanswer",
+        "English\tKorean",
+        "ko\ten",
+        "Text 1\tText 2",
+        "sentence-a\tsentence-b",
+    ):
         assert texts_of_example(write_rows("h.tsv", header, *rows), UNNAMED, 2)[0] == (
             "what is 0?",
             "it is 0.",

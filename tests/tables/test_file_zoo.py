@@ -108,16 +108,24 @@ def test_rows_are_those_of_csv(content, separator, tmp_path):
         ("text,label\na,pos\n".encode("utf-16"), "bad-encoding", "UTF-16"),
         ("text,label\na,pos\n".encode("utf-16-be"), "bad-encoding", "UTF-16BE"),
         ("text,label\na,pos\n".encode("utf-32"), "bad-encoding", "UTF-32"),
+        ("text,label\n日本,pos\n".encode("iso2022_jp"), "bad-encoding", "ISO-2022-JP"),
+        (b"\x1b$)C" + "text,label\n한국,pos\n".encode("iso2022_kr"), "bad-encoding", "ISO-2022-KR"),
         (b"\0\0\xfe\xff" + "text,label\na,pos\n".encode("utf-32-be"), "bad-encoding", "UTF-32"),
     ],
 )
 def test_other_encodings_are_named(content, slug, encoding, tmp_path):
     file = tmp_path / "table.csv"
     file.write_bytes(content)
-    with pytest.raises(DataError) as error:
-        Table(file)
-    assert error.value.slug == slug
-    assert f"is {encoding}," in str(error.value)
+    readers = [
+        Table,
+        lambda file: list(read_documents([file])),
+        lambda file: read_texts(file, Columns(), 1, BadRows()),
+    ]
+    for read_file in readers:
+        with pytest.raises(DataError) as error:
+            read_file(file)
+        assert error.value.slug == slug
+        assert f"is {encoding}," in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -493,6 +501,12 @@ STRUCTURED = {
     "WhatsApp.txt": "[02/01/2024, 15:04:05] Bob: Hello.\n02/01/24, 15:05 - Ann: Yes.\n",
     "a.eml": "From: a@b.c\nTo: d@e.f\nSubject: Hello\n\nText.\n",
     "a.mbox": "From a@b.c Tue Jan  2 03:04:05 2024\nReturn-Path: <a@b.c>\nSubject: Hello\n\nText.\n",
+    "KakaoTalk_PC.txt": "[홍길동] [오후 3:04] 안녕\n[나] [오후 3:05] 응\n",
+    "a.pdf": "%PDF-1.4\n1 0 obj\n",
+    "a.wet": "WARC/1.0\r\nWARC-Type: conversion\r\n\r\nText.\r\n",
+    "a.ics": "BEGIN:VCALENDAR\nSUMMARY:Text\nEND:VCALENDAR\n",
+    "a.arff": "% A set.\n@RELATION a\n\n@DATA\n'A text.',pos\n",
+    "repr.txt": "{'text': 'A text.', 'label': 1}\n{'text': 'Another.'}\n",
     "a.bib": "@article{key,\n  title = {A title},\n}\n",
     "dump.sql": "-- MySQL dump\n/* a */;\nDROP TABLE IF EXISTS `a`;\nINSERT INTO `a` VALUES (1, 'text');\n",
 }
@@ -509,7 +523,7 @@ def test_structured_files_are_no_running_text(name, packing, tmp_path):
     ]
     with opened(tmp_path, name, STRUCTURED[name].encode(), packing) as file:
         for read_file in readers:
-            with pytest.raises(DataError, match=r"\[doubtful\].*no running text"):
+            with pytest.raises(DataError, match=r"\[doubtful\].*no running text|is binary"):
                 read_file(file)
 
 
@@ -517,6 +531,7 @@ PROSE = {
     "poem": "Roses are red,\nViolets are blue,\nSugar is sweet,\nAnd so are you.\n",
     "chinese": "你好,世界\n再见,朋友\n谢谢,大家\n",
     "figures": "It cost 1,200 won.\nThen 1,300 won.\nThen 1,400 won.\n",
+    "quoted": "{'a', 'b'} is a set.\n[Ann] [aside] 3:04 is late.\n",
     "list": "[1] A title.\n[2] Another.\n",
     "dialogue": "- Anna: Hallo du.\n- Ben: Wie geht es?\n- Anna: Gut.\n",
     "bullets": "Heading\n  - a thing\n  - another thing\n  - and a last one\n",

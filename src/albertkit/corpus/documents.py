@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import IO, Any, get_args
 
 from albertkit.corpus.options import SEPARATOR, BuildSettings, Errors, Format
-from albertkit.encodings import SAMPLE_BYTES, check_mojibake, check_not_utf16
+from albertkit.encodings import SAMPLE_BYTES, check_begins_as_utf8, check_mojibake
 from albertkit.errors import ConfigError, DataError, suggest_name
 from albertkit.files import StrPath, parse_json
 from albertkit.tables.files import ByteStream, InputFile, find_inputs
@@ -186,7 +186,7 @@ class DocumentFile:
         head = self.stream.peek(HEAD_BYTES)
         if head.startswith(b"PAR1"):
             return "parquet"
-        check_not_utf16(head, self.file.path)
+        check_begins_as_utf8(head, self.file.path)
         if b"\0" in head[:4096] or head.startswith(b"%PDF"):
             raise DataError(
                 "wrong-kind",

@@ -124,7 +124,7 @@ def _read_table(
             table.without_header([name.strip() for name in columns.columns.split(",")])
         text_columns = [name for name in (columns.text, columns.pair) if name is not None]
         # Reversed: of two names that differ in case alone the first counts.
-        by_name = {name.lower(): name for name in reversed(table.columns)}
+        by_name = {re.sub("[ -]", "_", name.lower()): name for name in reversed(table.columns)}
         known_pairs = [pair for pair in _PAIR_NAMES if by_name.keys() >= set(pair)]
         pairs = [[by_name[first], by_name[second]] for first, second in known_pairs]
         # Of several such pairs the one that begins furthest left.

@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, Literal, NamedTuple, Self
 
-from albertkit.encodings import check_not_utf16, normalize
+from albertkit.encodings import check_begins_as_utf8, normalize
 from albertkit.errors import DataError, requires_package, suggest_name
 from albertkit.files import StrPath, object_with_unique_keys
 from albertkit.tables.bad_rows import BadRows
@@ -243,7 +243,7 @@ class Table:
         if start.startswith(b"PAR1"):
             self._has_lines = False
             return _open_parquet(stream)
-        check_not_utf16(sample, path)
+        check_begins_as_utf8(sample, path)
         has_zero_bytes = b"\0" in sample[:4096]
         if has_zero_bytes or sample.startswith(b"%PDF"):
             reason = ": it holds zero bytes" if has_zero_bytes else ""

@@ -30,6 +30,11 @@ _BEGINNINGS = {
     "HTML": re.compile(r"<!doctype html|<html", re.IGNORECASE),
     "XML": re.compile(r"<\?xml|<mediawiki"),
     "RTF": re.compile(r"\{\\rtf"),
+    "PDF": re.compile("%PDF-"),
+    "pages of an archive (WARC)": re.compile(r"WARC/\d"),
+    "cards or dates of a calendar": re.compile("BEGIN:V(CARD|CALENDAR)"),
+    "a table (ARFF)": re.compile(r"(%.*\n\s*)*@relation\s", re.IGNORECASE),
+    "dictionaries of Python": re.compile(r"\[?\{'[^'\n]*': "),
     "LaTeX": re.compile(r"\\documentclass"),
     "SQL": re.compile(r"(\s*(--|/\*).*\n)*\s*(CREATE TABLE|INSERT INTO|DROP TABLE)\b"),
     # Items of several keys: a dialogue's line, `- Anna: Yes.`, has one.
@@ -48,7 +53,7 @@ _LINES = {  # as which most lines, but for comments, are written
     "annotations of brat": re.compile(r"([TREAMN]\d+|[#*]\d*)\t\S+ .*"),
     "texts with labels (fastText)": re.compile(r"__label__\S+\s.*"),
     "lines with times": re.compile(
-        r"(\[\d+:\d\d([.:]\d+)?\]|\{\d+\}\{\d+\}"
+        r"((\[[^]]+\] )?\[(오전 |오후 )?\d+:\d\d([.:]\d+)?\]|\{\d+\}\{\d+\}"
         r"|\[?\d+([-./] ?|년 )\d+([-./] ?|월 )\d+[일.]?,?[T ](오전 |오후 |at )?\d\d?:\d\d\b).*"  # of logs and of chats
     ),
     "messages with translations (PO)": re.compile(

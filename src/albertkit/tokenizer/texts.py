@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from albertkit.encodings import (
     SAMPLE_BYTES,
+    check_begins_as_utf8,
     check_mojibake,
     conversion_command,
     encoding_advice,
@@ -46,7 +47,9 @@ def check_is_running_text(path: Path, hints: dict[str, str]) -> None:
     """Refuse a structured file whose lines are to be read as texts; see `check_running_text`. A pipe is not looked at."""
     if path.is_file():
         with ByteStream(find_input_file(path)) as stream:
-            check_running_text(stream.peek(HEAD_BYTES), str(path), hints, path.name)
+            head = stream.peek(HEAD_BYTES)
+            check_begins_as_utf8(head, str(path))
+            check_running_text(head, str(path), hints, path.name)
 
 
 def _decode_lines(lines: Iterable[bytes], source: str, path: str | None = None) -> Iterator[str]:

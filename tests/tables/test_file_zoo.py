@@ -1049,6 +1049,12 @@ EXPORTS = {
             for verdict in ("reject", "ignore")
         ],
     ),
+    "two of Excel.csv": (
+        "classify",
+        "\ufeff\ufefftext,label\na,x\n\ufefftext,label\nb,y\n",
+        ["x", "y"],
+        ["the names of the columns again, as in the first line"],
+    ),
     "concatenated.csv": (
         "classify",
         "text,label\na,x\ntext,label\nb,y\n",

@@ -406,8 +406,9 @@ class Table:
             if empty_line:  # one at the end of a file is none
                 self._bad(empty_line, "an empty line")
                 empty_line = 0
-            is_header = (
-                fields[0] == self.columns[0] and tuple(map(str.strip, fields)) == self.columns
+            # Where files were joined, perhaps with the mark that each begins with.
+            is_header = fields[0].endswith(self.columns[0]) and self.columns == tuple(
+                field.removeprefix("\ufeff").strip() for field in fields
             )
             if is_header and width > 1 and not self._first_row:
                 self._bad(line, "the names of the columns again, as in the first line")
@@ -488,7 +489,7 @@ def open_separated(
         quoted: As `Table`.
         report: Reports a row that cannot be read.
     """
-    text = sample.decode("utf-8", "replace").removeprefix("\ufeff").lstrip("\r\n")
+    text = sample.decode("utf-8", "replace").lstrip("\ufeff\r\n")
     head = re.split("[\r\n]", text, maxsplit=1)[0]
     usual = "," if extension == "csv" else "\t"
     declared = _DECLARED_SEPARATOR.fullmatch(head)

@@ -236,7 +236,7 @@ def lines(stream: ByteStream) -> Iterator[tuple[int, str]]:
         # Lines are whole, so no character is cut in two
         text = block.decode("utf-8", "surrogateescape")
         if first == 1:
-            text = text.removeprefix("\ufeff")
+            text = text.lstrip("\ufeff")
         if text:
             # `str.splitlines` would cut JSONL at U+2028 within a text.
             for number, line in enumerate(text.removesuffix("\n").split("\n"), first):

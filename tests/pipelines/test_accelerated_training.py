@@ -227,7 +227,7 @@ def test_adapters_before_and_after(before):
 
     settings = dict(
         r=4,
-        target_modules=["query", "value", "ffn"],
+        target_modules=["query", "value", "ffn", "position_embeddings"],
         init_lora_weights=False,
         modules_to_save=["classifier"],
     )

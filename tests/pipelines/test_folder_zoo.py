@@ -382,6 +382,7 @@ REFUSED = {
         ),
         "not as [CLS] a [SEP] b [SEP]",
     ),
+    "an added line break": ("ours", era_4([("\n", False)]), "token '\\n'"),
     "an added token at another's id": (
         "words",
         in_file("added_tokens.json", **{"<e1>": 999}),

@@ -142,3 +142,15 @@ def test_a_regular_expression_that_fails_is_an_error_and_no_panic():
     ):
         with pytest.raises(AlbertKitError, match=r"\[bad-file\].*retry-limit"):
             call(text)
+
+
+def test_a_token_of_which_nothing_is_left_is_an_error_and_no_panic():
+    names = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+    model = tokenizers.models.WordPiece(
+        {name: number for number, name in enumerate(names)}, unk_token="[UNK]"
+    )
+    library = tokenizers.Tokenizer(model)
+    library.normalizer = tokenizers.normalizers.Strip()
+    library.add_tokens([tokenizers.AddedToken(" ", normalized=True)])
+    with pytest.raises(AlbertKitError, match=r"\[bad-file\].*bad split"):
+        JsonTokenizer(library.to_str())

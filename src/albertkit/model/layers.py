@@ -257,7 +257,7 @@ class AlbertEmbeddings(nn.Module):
         )
 
     def _check_length(self, batch: PackedBatch | PaddedBatch) -> None:
-        max_length = self.position_embeddings.num_embeddings
+        max_length = len(self.position_embeddings.weight)
         if batch.longest > max_length:
             fact = f"a sequence has {batch.longest} tokens, the model reads {max_length}"
             raise DataError("too-large", fact, "cut it, or split it in windows")

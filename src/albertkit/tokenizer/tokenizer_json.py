@@ -509,11 +509,9 @@ class JsonTokenizer(AlbertTokenizer):
         self._backend = self._build_tokenizer(
             {**parts, "model": model, "added_tokens": added, "post_processor": None}
         )
-        try:
+        with self._errors_of_file():
+            # Without an unknown token the library fails at the first such text.
             self._backend.encode(_UNKNOWN, add_special_tokens=False)
-        except Exception as error:
-            # The unknown token is missing; the library says it at the first such text.
-            raise self._broken_file_error(str(error)) from None
         self.fingerprint = sha256_bytes(json.dumps([content, list(self._names.values())]).encode())
 
     def _constructor_arguments(self) -> tuple:
@@ -537,12 +535,10 @@ class JsonTokenizer(AlbertTokenizer):
         # transformers gives the model what the file says of special tokens around texts, and
         # ALBERT's heads read the first token.
         encode = tokenizer._full_tokenizer.encode
-        try:
+        with tokenizer._errors_of_file():
+            # Letters that a damaged vocabulary lacks, and its unknown token, too
             texts = [encode(text, add_special_tokens=False).ids for text in ("a", "b")]
             single_ids, pair_ids = encode("a").ids, encode("a", "b").ids
-        except Exception as error:
-            # Letters that a damaged vocabulary lacks, and its unknown token, too
-            raise tokenizer._broken_file_error(str(error)) from None
         single = [tokenizer.cls_id, *texts[0], tokenizer.sep_id]
         if single_ids == single and pair_ids == [*single, *texts[1], tokenizer.sep_id]:
             return tokenizer
@@ -572,6 +568,14 @@ class JsonTokenizer(AlbertTokenizer):
         listed_tokens = {token.content for token in extended.get_added_tokens_decoder().values()}
         missing = [token for token in added if token.content not in listed_tokens]
         for token in sorted(missing, key=lambda token: (token.id is None, token.id or 0)):
+            normalized = token.flags["normalized"] and extended.normalizer
+            if normalized and not normalized.normalize_str(token.content):
+                # The library would find it everywhere
+                raise CheckpointError(
+                    "unsupported",
+                    f"`{folder}` adds the token {token.content!r}, of which its rules for texts leave nothing",
+                    "set its `normalized` to false, or take it away",
+                )
             extended.add_tokens([TheirToken(token.content, **token.flags)])
             number = extended.token_to_id(token.content)
             if token.id not in (None, number):
@@ -665,12 +669,17 @@ class JsonTokenizer(AlbertTokenizer):
     def _build_tokenizer(self, parts: dict[str, Any]) -> Any:
         from tokenizers import Tokenizer
 
-        try:
+        with self._errors_of_file():
             return Tokenizer.from_str(json.dumps(parts))
+
+    @contextmanager
+    def _errors_of_file(self) -> Iterator[None]:
+        """Turn errors of the library, which raises nothing particular and whose panics are no Exception, into one of the file."""
+        try:
+            yield
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:
-            # The library raises nothing more particular; its panics are no Exception.
             raise self._broken_file_error(str(error)) from None
 
     def _broken_file_error(self, why: str) -> CheckpointError:
@@ -689,7 +698,7 @@ def _panics_as_errors() -> Iterator[None]:
     except BaseException as error:
         if type(error).__name__ != "PanicException":
             raise
-        fact = f"the regular expressions of {JSON_NAME} fail on this text: {error}"
+        fact = f"{JSON_NAME} fails on this text: {error}"
         raise CheckpointError(
             "bad-file",
             fact,

@@ -17,6 +17,7 @@ from albertkit.conversion.convert import convert
 from albertkit.conversion.options import ConvertOptions
 from albertkit.embeddings.encoder import SentenceEncoder
 from albertkit.errors import AlbertKitError
+from albertkit.export.onnx import export_onnx
 from albertkit.files import read_json
 from albertkit.model import AlbertForMaskedLM, AlbertModel
 from albertkit.pipelines.load import load_pipeline, load_pipelines
@@ -1073,6 +1074,41 @@ def encoder_folder(with_model, tmp_path):
     modules = [Transformer(str(path), max_seq_length=24), Pooling(64)]
     SentenceTransformer(modules=modules, device="cpu").save(str(tmp_path / "encoder"))
     return tmp_path / "encoder"
+
+
+def words_below(folder):
+    """Move the model and its tokenizer into a folder of their own, as until 2021."""
+    words = folder / "0_Transformer"
+    words.mkdir()
+    for file in [path for path in folder.iterdir() if path.is_file()]:
+        if file.name not in ("modules.json", "config_sentence_transformers.json"):
+            file.rename(words / file.name)
+    modules = read_json(folder / "modules.json")
+    modules[0]["path"] = words.name
+    write_json(folder / "modules.json", modules)
+
+
+@pytest.mark.parametrize("alter", [None, words_below])
+def test_exported_sentence_encoders_are_those_of_their_library(encoder_folder, tmp_path, alter):
+    if alter is not None:
+        alter(encoder_folder)
+    export_onnx(encoder_folder, tmp_path / "onnx")
+    texts = ["The Fox", "the [SEP] Fox[MASK] dog", "The quick brown fox jumps over lazy dog " * 5]
+    vectors = SentenceEncoder.from_pretrained(tmp_path / "onnx").encode(texts)
+    assert_allclose(vectors, their_vectors(encoder_folder, texts), atol=1e-4)
+
+
+def test_exported_cross_encoders_score_as_their_library(with_model, tmp_path):
+    from sentence_transformers import CrossEncoder
+
+    folder = with_model(CLASSIFIER, num_labels=1)
+    CrossEncoder(str(folder), device="cpu").save_pretrained(str(folder))
+    change(folder / "config_sentence_transformers.json", activation_fn=IDENTITY)
+    change(folder / "sentence_bert_config.json", max_seq_length=12)
+    export_onnx(folder, tmp_path / "onnx")
+    values = [result["value"] for result in load_pipeline(tmp_path / "onnx")(PAIRS)]
+    scores = CrossEncoder(str(folder), device="cpu").predict(PAIRS)
+    assert values == pytest.approx(scores.tolist(), abs=1e-4)
 
 
 def test_flags_without_a_value_are_off(encoder_folder):

@@ -9,7 +9,7 @@ sentence-transformers 2 and later read.
 import logging
 import re
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -281,10 +281,10 @@ def read_encoder(folder: str | Path, pooling_of_checkpoint: Poolings | None = No
     positions = albert.config.max_position_embeddings
     parts = EncoderParts(albert, tokenizer, pooling_of_checkpoint or "mean", min(128, positions))
     if exports_sentence_vectors(albert):  # else its states are pooled
-        stated_length, parts.lower_case = read_max_length_and_lower_case(path)
-        parts.max_length = min(stated_length or parts.max_length, positions)
+        max_length, parts.lower_case = read_max_length_and_lower_case(path)
+        parts.max_length = min(max_length or tokenizer.model_max_length, positions)
         parts.pooling = "mean"
-        parts.settings = _read_checked_settings(path)
+        parts.settings = _read_checked_settings(path, path)
     return parts
 
 
@@ -301,7 +301,7 @@ def _load_albert(path: Path) -> tuple[AlbertModel, AlbertTokenizer]:
 
 
 def _read_modules(path: Path) -> EncoderParts:
-    modules = _module_folders(path)
+    modules = module_folders(path)
     transformer = modules["Transformer"]
     albert, tokenizer = _load_albert(transformer)
     pooling = _ConfigFile(modules["Pooling"] / "config.json")
@@ -335,12 +335,7 @@ def _read_modules(path: Path) -> EncoderParts:
         "Normalize" in modules,
         include_prompt=pooling.get("include_prompt", bool, True),
         lower_case=lower_case,
-        settings=_read_checked_settings(
-            path,
-            {SPECIAL_NAMES: "tokens"}
-            if FolderFacts.from_folder(transformer).reads_special_names_as_tokens
-            else {},
-        ),
+        settings=_read_checked_settings(path, transformer),
     )
 
 
@@ -391,10 +386,8 @@ def read_max_length_and_lower_case(
     )
 
 
-def _read_checked_settings(
-    folder: Path, defaults: Mapping[str, Any] | None = None
-) -> dict[str, Any]:
-    """Return the settings of a folder; those that are used here are checked."""
+def _read_checked_settings(folder: Path, transformer: Path) -> dict[str, Any]:
+    """Return the settings of a folder, and of the folder of its tokenizer; those that are used here are checked."""
     settings = _ConfigFile(folder / _SETTINGS, optional=True)
     prompts = settings.get("prompts", dict | None, {}) or {}
     default = settings.get("default_prompt_name", str | None, None)
@@ -413,7 +406,9 @@ def _read_checked_settings(
             f"`similarity_fn_name` is {settings.values['similarity_fn_name']!r}, known: {similarities}"
         )
     values = {name: value for name, value in settings.values.items() if name != "__version__"}
-    return {**(defaults or {}), **values}
+    if FolderFacts.from_folder(transformer).reads_special_names_as_tokens:
+        return {SPECIAL_NAMES: "tokens", **values}
+    return values
 
 
 class _ConfigFile:
@@ -449,7 +444,7 @@ class _ConfigFile:
         )
 
 
-def _module_folders(path: Path) -> dict[str, Path]:
+def module_folders(path: Path) -> dict[str, Path]:
     """Return the folder of each kind of module, in their order; refuse those that cannot be computed exactly."""
     listing = read_json(path / MODULES, "list of modules")
     folders: dict[str, Path] = {}

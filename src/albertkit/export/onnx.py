@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 from albertkit.command import takes
 from albertkit.conversion.classes import load_model
 from albertkit.embeddings.encoder import SentenceEncoder
-from albertkit.embeddings.folder import is_encoder_folder
+from albertkit.embeddings.folder import MODULES, is_encoder_folder, module_folders
 from albertkit.engines.onnx import ONNX_FILE, REPORT, load_onnx, load_optional_tokenizer
 from albertkit.errors import ConfigError, MachineError, requires_package
 from albertkit.export.options import ExportOnnxOptions
 from albertkit.files import atomic_folder, check_new_folder, write_json
+from albertkit.folder_facts import FolderFacts
 from albertkit.model import (
     AlbertForMaskedLM,
     AlbertForPreTraining,
@@ -110,7 +111,15 @@ def export_onnx(options: ExportOnnxOptions) -> OnnxReport:
         is_large = graph.ByteSize() > _MAX_FILE_BYTES
         location = f"{ONNX_FILE}.data" if is_large else None
         onnx.save(graph, temporary / ONNX_FILE, save_as_external_data=is_large, location=location)
-        for file in sorted({file for pattern in _COPIED_FILES for file in folder.glob(pattern)}):
+        # It says what a CrossEncoder's outputs are; a sentence encoder is one graph.
+        is_cross_encoder = FolderFacts.from_folder(folder).is_cross_encoder
+        patterns = (*_COPIED_FILES, MODULES) if is_cross_encoder else _COPIED_FILES
+        sources = {folder}
+        if isinstance(model, SentenceEncoder):
+            sources.add(module_folders(folder)["Transformer"])
+        for file in sorted(
+            {file for source in sources for pattern in patterns for file in source.glob(pattern)}
+        ):
             shutil.copy2(file, temporary / file.name)
         name = "AlbertModel" if isinstance(model, SentenceEncoder) else type(model).__name__
         fields = {**model.config.foreign, "architectures": [name]}

@@ -1010,9 +1010,10 @@ def test_sentence_encoders_are_those_of_their_library(with_model, tmp_path, base
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
-def test_texts_are_cut_and_padded_on_their_tokenizers_side(copy, side):
+def test_texts_are_cut_and_padded_on_their_tokenizers_side(copy, tmp_path, side):
     folder = copy("words", settings(truncation_side=side, padding_side=side))
-    ours = AlbertTokenizer.from_pretrained(folder)
+    AlbertTokenizer.from_pretrained(folder).save_pretrained(tmp_path / "again")
+    ours = AlbertTokenizer.from_pretrained(tmp_path / "again")
     theirs = transformers.AutoTokenizer.from_pretrained(folder)
     options = dict(truncation=True, padding="max_length", return_token_type_ids=True)
     words = "the quick brown fox jumps over a lazy dog".split()

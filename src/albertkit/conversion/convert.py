@@ -299,7 +299,7 @@ _HEADING = "## Conversion"
 # Of finished models; a target is weights, configuration and tokenizer alone.
 _LEFT_OUT = {
     "task.json": "how its task reads texts and names outputs",
-    "modules.json": "how it makes one vector of a text",
+    "modules.json": "how it makes vectors or scores of texts",
 }
 # A folder with one of these may be overwritten
 _CHECKPOINT_FILES = ("config.json", "albert_config.json")

@@ -290,7 +290,8 @@ class AlbertTokenizer(ABC):
         for name, content in files.items():
             write_file(path / name, content)
         config = tokenizer_config(self.role_names(), self.text_rules, self.model_max_length)
-        write_json(path / CONFIG_NAME, config | settings)
+        sides = {"padding_side": self.padding_side, "truncation_side": self.truncation_side}
+        write_json(path / CONFIG_NAME, config | sides | settings)
 
     def tokenizer_json(self) -> str:
         """Return the content of `tokenizer.json`, with which the `tokenizers` library gives the same ids.

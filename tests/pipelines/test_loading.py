@@ -245,7 +245,7 @@ def test_a_model_asked_for_everything_has_one_engine(folder):
 
 def test_error_says_what_the_folder_can_do(folder):
     with pytest.raises(
-        CheckpointError, match=r"`.*` .AlbertForSequenceClassification. has no head for tag"
+        CheckpointError, match=r"`.*` .AlbertForSequenceClassification. has no trained head for tag"
     ) as caught:
         load_pipeline(folder(AlbertForSequenceClassification), "tag")
     assert "it can classify" in caught.value.hint

@@ -11,6 +11,7 @@ from small_store import ALONE, SETTINGS, differing, store_of, weights, write_con
 
 from albertkit.corpus import TokenStore
 from albertkit.model import AlbertForPreTraining
+from albertkit.pipelines.load import load_pipelines
 from albertkit.pretraining.objective import Unigram, evaluate_batches
 from albertkit.pretraining.run import doubts, evaluate
 from albertkit.pretraining.sources import open_pretraining_data
@@ -44,6 +45,24 @@ def test_a_head_without_a_loss_keeps_its_bits(tmp_path, train, how, untouched):
     assert not any(name.startswith(untouched) for name in moved)
     expected = {name for name in weights(model) if not name.startswith(untouched)}
     assert moved == expected - ({"predictions.bias"} if "masked_lm_prob" in how else set())
+
+
+def test_heads_that_no_training_had_a_loss_for_are_not_asked(train):
+    def kinds(run):
+        filled = any("fill-mask" in command for command, _ in run.next)
+        card = (run.model / "README.md").read_text()
+        assert filled == ("fill_mask" in card) == ("masked language modelling" in card)
+        answering = set(load_pipelines(run.model)) - {"embed"}
+        assert filled == ("fill-mask" in answering)
+        return answering
+
+    order = train("order", steps=1, masked_lm_prob=0.0)
+    assert kinds(order) == {"sentence-order"}
+    full = train("full", start=order.model, config=None, steps=1)
+    assert kinds(full) == {"fill-mask", "sentence-order"}
+    continued = train("masks", start=full.model, config=None, steps=1, pair_task="none")
+    assert kinds(continued) == {"fill-mask", "sentence-order"}
+    assert kinds(train("fresh", steps=1, pair_task="none")) == {"fill-mask"}
 
 
 def test_order_alone(tmp_path, store, settings, train):

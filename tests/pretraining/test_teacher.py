@@ -14,6 +14,7 @@ from torch import nn
 
 from albertkit.model import AlbertForPreTraining, PackedBatch
 from albertkit.model.padded import Trace
+from albertkit.pipelines.load import load_pipeline
 from albertkit.pretraining.pretrain_command import estimate
 from albertkit.pretraining.run import evaluate, pretrain
 from albertkit.pretraining.settings import PretrainSettings
@@ -297,6 +298,7 @@ def test_a_run_with_a_teacher(tmp_path, bert, store, taught, slug_of):
         command for command, _ in result.next if "evaluate" in command or "fill-mask" in command
     ]
     assert slug_of(evaluate, result.model, store) == "wrong-model"
+    assert slug_of(load_pipeline, result.model) == "wrong-model"
 
     expected = weights(result.model)
     for folder in ("checkpoints/step-000006", "final"):

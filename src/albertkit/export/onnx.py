@@ -21,6 +21,7 @@ from albertkit.model import (
     AlbertForSequenceClassification,
     AlbertForTokenClassification,
 )
+from albertkit.model.files import PROVENANCE
 from albertkit.model.pretrained import PretrainedAlbert
 from albertkit.model_paths import captioner_error, is_captioner_folder, local_folder
 from albertkit.output.sections import FactList, Result, Section
@@ -41,6 +42,7 @@ _TOLERANCE = 1e-4  # of an fp32 output, as a share of the largest one where that
 _COPIED_FILES = (
     *TOKENIZER_FILES,
     TASK,
+    PROVENANCE,
     "sentence_bert_config.json",
     "config_sentence_transformers.json",
 )

@@ -5,6 +5,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,7 +21,7 @@ from albertkit.errors import (
     format_list,
     is_out_of_memory,
 )
-from albertkit.files import atomic_file, check_regular_file, write_json
+from albertkit.files import atomic_file, check_regular_file, read_typed, write_json
 from albertkit.model_paths import (
     OLD_WEIGHTS,
     WEIGHTS_FILE,
@@ -202,6 +203,29 @@ def _describe_names(problem: str, names: Iterable[str]) -> str:
 
 PROVENANCE = "provenance.json"  # in the same folder: the data, settings and program of the training
 NEW_ROWS_FROM = "new_rows_from"  # a key in it: the first untrained row of a resized vocabulary
+
+# The part of each pretraining head, the setting that trains it, and the value with which it is left.
+_HEADS_AND_SETTINGS = (
+    ("predictions", "masked_lm_prob", 0),
+    ("sop_classifier", "pair_task", "none"),
+)
+
+
+def untrained_heads(folder: Path) -> list[str]:
+    """Return those of the two pretraining heads that are as they were drawn, by the provenance of a folder."""
+    file = folder / PROVENANCE
+    provenance = read_typed(file, dict[str, Any]) if file.exists() else {}
+    untrained = []
+    for head, setting, left_out in _HEADS_AND_SETTINGS:
+        training = provenance
+        while training.get(setting) == left_out:
+            continued = training.get("continued")
+            if continued is None or any(n.startswith(head) for n in continued["initialised"]):
+                untrained.append(head)
+                break
+            training = continued.get("provenance", {})
+    return untrained
+
 
 # Training programs store a best score with the weights, often as a NumPy number: these create
 # numbers and run nothing.

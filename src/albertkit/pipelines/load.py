@@ -1,6 +1,7 @@
 """Load the pipeline of a folder."""
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from albertkit.model import (
     AlbertForSequenceClassification,
     AlbertForTokenClassification,
 )
+from albertkit.model.files import untrained_heads
 from albertkit.model.pretrained import PretrainedAlbert
 from albertkit.model_paths import is_captioner_folder, local_folder
 from albertkit.pipelines.pipeline import Pipeline
@@ -107,7 +109,7 @@ def load_pipeline(
         own_kind = BY_TASK[loaded.task.kind].kind if loaded.task else "embed"
         raise CheckpointError(
             "wrong-model",
-            f"`{model}` ({type(loaded.model).__name__}) has no head for {kind or 'any task'}",
+            f"`{model}` ({type(loaded.model).__name__}) has no trained head for {kind or 'any task'}",
             f"it can {own_kind}; other kinds need a model fine-tuned for them: albertkit finetune",
         )
     return pipeline
@@ -173,6 +175,7 @@ class _FolderModel:
     model: PretrainedAlbert
     tokenizer: AlbertTokenizer
     reader: AlbertTokenizer | NamedSpecials  # of the inputs of the task
+    untrained_heads: Sequence[str] = ()
 
 
 def _load_model(path: Path) -> _FolderModel:
@@ -187,7 +190,8 @@ def _load_model(path: Path) -> _FolderModel:
     if facts.is_cross_encoder:
         _, lower_case = _sequence_settings(facts)
         reader = NamedSpecials(tokenizer, lower_case, facts.reads_special_names_as_tokens)
-    return _FolderModel(infer_task(model, facts, tokenizer), model, tokenizer, reader)
+    inferred = infer_task(model, facts, tokenizer)
+    return _FolderModel(inferred, model, tokenizer, reader, untrained_heads(path))
 
 
 def _make_pipeline(
@@ -202,9 +206,17 @@ def _make_pipeline(
         pipeline = pipeline_class(task, model, tokenizer, precision)
         pipeline.reader = loaded.reader
         return pipeline
-    if kind in (None, "fill-mask") and isinstance(model, AlbertForPreTraining | AlbertForMaskedLM):
+    if (
+        kind in (None, "fill-mask")
+        and isinstance(model, AlbertForPreTraining | AlbertForMaskedLM)
+        and "predictions" not in loaded.untrained_heads
+    ):
         return FillMask(model, tokenizer, precision)
-    if kind == "sentence-order" and isinstance(model, AlbertForPreTraining):
+    if (
+        kind == "sentence-order"
+        and isinstance(model, AlbertForPreTraining)
+        and "sop_classifier" not in loaded.untrained_heads
+    ):
         return SentenceOrder(model, tokenizer, precision)
     return None
 

@@ -173,14 +173,15 @@ class PretrainingFacts:
 def model_card(name: str, facts: PretrainingFacts) -> Card:
     """Return the card of a pretrained model; sections without numbers are left out."""
     rows = list_measures(facts.results, facts.results)
-    order = (
-        " and sentence order" if any(row.key.startswith("sentence_order") for row in rows) else ""
-    )
-    learned = f" on masked language modelling{order}"
     teacher = facts.settings.get("teacher")
-    has_heads = bool(rows) or teacher is None
+    measured = {row.key for row in rows}
+    fills_masks = "masked_lm_loss" in measured or (not rows and teacher is None)
+    tasks = ["masked language modelling"] if fills_masks else []
+    if "sentence_order_loss" in measured:
+        tasks.append("sentence order")
+    learned = f" on {' and '.join(tasks)}" if tasks else ""
     if teacher is not None:
-        learned = f"{learned if has_heads else ''} to have the states of {Path(teacher).name}"
+        learned = f"{learned} to have the states of {Path(teacher).name}"
     # The text is not escaped: Korean is to be read.
     placeholders = {"folder": python_literal(facts.folder), "example": f'"{facts.example}"'}
     loading = [
@@ -220,13 +221,13 @@ def model_card(name: str, facts: PretrainingFacts) -> Card:
             probability = f"A hidden token is on average {factor} times as probable to the model as by its bare frequency."
             sections.append(Paragraph(probability))
     sections += [
-        *(loading if has_heads else []),
+        *(loading if fills_masks else []),
         *paragraphs,
         FactList(architecture, heading, exact=True),
         FactList(facts.corpus, "Training data"),
         *settings_sections(facts.settings, facts.versions),
     ]
-    return Card(name, hub_metadata("fill-mask" if has_heads else "feature-extraction"), sections)
+    return Card(name, hub_metadata("fill-mask" if fills_masks else "feature-extraction"), sections)
 
 
 def table_of_measures(rows: Sequence[Measure], title: str = "") -> TableSection:

@@ -3,7 +3,7 @@
 import math
 import shlex
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,7 @@ from albertkit.corpus import TokenStore
 from albertkit.errors import CheckpointError, ConfigError, MissingExtraError
 from albertkit.files import atomic_folder, read_typed, write_checksums
 from albertkit.model import AlbertForMaskedLM, AlbertForPreTraining, PackedBatch
-from albertkit.model.files import PROVENANCE
+from albertkit.model.files import PROVENANCE, untrained_heads
 from albertkit.model_paths import (
     describe_selected_model,
     local_folder,
@@ -166,8 +166,9 @@ def pretrain(options: PretrainOptions) -> PretrainResult:
                 run.display.note(f"no plot: {error.message} ({error.hint})")
         # No process returns before the model is there.
         run.world.barrier()
-        has_heads = bool(prepared.settings.masked_lm_prob) or prepared.settings.pair_task != "none"
-        commands = next_commands(options.store, options.out, prepared.source.tokenizer, has_heads)
+        commands = next_commands(
+            options.store, options.out, prepared.source.tokenizer, untrained_heads(final)
+        )
         return replace(result, model=final, next=commands)
 
 
@@ -262,24 +263,29 @@ def doubts(step: int, metrics: Mapping[str, float], warmup_steps: int) -> list[s
 
 
 def next_commands(
-    store: Any, run: str | Path, tokenizer: AlbertTokenizer, has_heads: bool = True
+    store: Any, run: str | Path, tokenizer: AlbertTokenizer, untrained: Sequence[str] = ()
 ) -> tuple[tuple[str, str], ...]:
     """Return commands to try with a finished run, whose model is the one that it recommends, and what each does."""
     store = store.folder if isinstance(store, TokenStore) else store
     texts = choose_example_texts(tokenizer)
     task = "nsmc" if texts is KOREAN else "sst2"
-    heads = (
-        (
-            f"albertkit evaluate {run} {store}",
-            f"score {describe_selected_model(model_of_run_or_folder(Path(run)))}",
-        ),
-        (
-            f"albertkit predict {run} --text {shlex.quote(texts.masked)} --kind fill-mask",
-            "fill in a mask",
-        ),
-    )
+    commands = []
+    if len(untrained) < 2:
+        commands.append(
+            (
+                f"albertkit evaluate {run} {store}",
+                f"score {describe_selected_model(model_of_run_or_folder(Path(run)))}",
+            )
+        )
+    if "predictions" not in untrained:
+        commands.append(
+            (
+                f"albertkit predict {run} --text {shlex.quote(texts.masked)} --kind fill-mask",
+                "fill in a mask",
+            )
+        )
     return (
-        *(heads if has_heads else ()),
+        *commands,
         (
             f"albertkit finetune {task} {run} DATA --out FINETUNED",
             "fine-tune it; other tasks: albertkit finetune --help",

@@ -196,6 +196,18 @@ def json_alone(**flags):
     return save
 
 
+def cased_by_its_class(*leftovers):
+    """Add tokens as users of transformers 5 do, then set the class's flag: its tokenizer.json lowers the case."""
+
+    def alter(folder):
+        added(tokens=[E1, WORD])(folder)
+        settings(do_lower_case=False)(folder)
+        for name in leftovers:
+            (folder / name).unlink()
+
+    return alter
+
+
 E1 = ("<e1>", True)
 WORD = ("newword", False)
 UNUSED = ("[unused1]", True)
@@ -211,6 +223,8 @@ READ = {
     "class in config.json": class_in_config,
     "saved by transformers 5": added(tokens=[]),
     "added by transformers 5": added(tokens=[E1, WORD]),
+    "added, cased by the class's flag": cased_by_its_class(),
+    "added, cased by the class's flag, no vocab.txt": cased_by_its_class("vocab.txt"),
     "vocabulary's token made special by transformers 5": added(tokens=[UNUSED]),
     "added by transformers 4": era_4([E1, WORD]),
     "vocabulary's token made special by transformers 4": era_4([UNUSED, E1]),
@@ -430,6 +444,18 @@ def test_files_that_read_differently_are_reported(copy, caplog):
         AlbertTokenizer.from_pretrained(folder)
     assert "reads a text otherwise" in caplog.text
     assert str(folder / "tokenizer.json") in caplog.text
+
+
+def test_normalizers_that_their_class_replaces_are_reported(copy, caplog):
+    folder = copy("words", added(tokens=[]))
+    content = read_json(folder / "tokenizer.json")
+    steps = [{"type": "NFKC"}, content["normalizer"]]
+    content["normalizer"] = {"type": "Sequence", "normalizers": steps}
+    write_json(folder / "tokenizer.json", content)
+    (folder / "vocab.txt").unlink()
+    with caplog.at_level("WARNING", "albertkit"):
+        AlbertTokenizer.from_pretrained(folder)
+    assert caplog.text.count("has a normalizer of its own") == 1
 
 
 def test_tokenizers_without_segments_are_reported(copy, caplog):

@@ -14,7 +14,8 @@ from typing import Any, Protocol
 import msgspec
 
 from albertkit.errors import CheckpointError, ConfigError
-from albertkit.folder_facts import FolderFacts
+from albertkit.files import read_json
+from albertkit.folder_facts import BERT_CLASSES, FolderFacts
 from albertkit.tokenizer import rules
 from albertkit.tokenizer.readings import Vocabulary, compare_reader
 
@@ -68,6 +69,30 @@ def special_names(settings: dict[str, Any], roles: Sequence[str] = SPECIAL_ROLES
         if isinstance(token, str):
             names[role] = token
     return names
+
+
+def read_tokenizer_json(folder: Path) -> str:
+    """Return a folder's `tokenizer.json`, with the flags of BERT's class, which transformers takes whatever the file says."""
+    file = folder / JSON_NAME
+    content = read_json(file, "tokenizer")  # names the line of what is no JSON
+    text = file.read_text(encoding="utf-8")
+    facts = FolderFacts.from_folder(folder)
+    normalizer = content.get("normalizer") if isinstance(content, dict) else None
+    if facts.tokenizer_class not in BERT_CLASSES or not isinstance(normalizer, dict):
+        return text
+    if normalizer.get("type") != "BertNormalizer":
+        fact = "`%s`: the class %s of transformers 5 has a normalizer of its own, here that of the file is used"
+        logger.warning(fact, file, facts.tokenizer_class)
+        return text
+    settings = facts.tokenizer
+    flags = {
+        "lowercase": bool(settings.get("do_lower_case", True)),
+        "strip_accents": settings.get("strip_accents"),
+        "handle_chinese_chars": bool(settings.get("tokenize_chinese_chars", True)),
+    }
+    if flags.items() <= normalizer.items():
+        return text
+    return json.dumps({**content, "normalizer": {**normalizer, **flags}})
 
 
 def tokenizer_config(

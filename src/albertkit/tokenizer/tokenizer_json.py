@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 
 from albertkit.errors import CheckpointError
-from albertkit.files import StrPath, read_json, sha256_bytes
+from albertkit.files import StrPath, sha256_bytes
 from albertkit.folder_facts import AddedToken
 from albertkit.tokenizer import rules
 from albertkit.tokenizer.files import (
     CONFIG_NAME,
     JSON_NAME,
     SPECIAL_ROLES,
+    read_tokenizer_json,
     refuse_text_rules,
     special_names,
 )
@@ -530,8 +531,7 @@ class JsonTokenizer(AlbertTokenizer):
         if not file.exists():
             return None
         refuse_text_rules(folder, text_rules)
-        read_json(file, "tokenizer")  # names the line of what is no JSON
-        tokenizer = cls(file.read_text(encoding="utf-8"), special_names(settings), source=file)
+        tokenizer = cls(read_tokenizer_json(folder), special_names(settings), source=file)
         # transformers gives the model what the file says of special tokens around texts, and
         # ALBERT's heads read the first token.
         encode = tokenizer._full_tokenizer.encode
@@ -562,7 +562,7 @@ class JsonTokenizer(AlbertTokenizer):
         from tokenizers import Tokenizer
 
         file = folder / JSON_NAME
-        content = file.read_text(encoding="utf-8") if file.exists() else tokenizer.tokenizer_json()
+        content = read_tokenizer_json(folder) if file.exists() else tokenizer.tokenizer_json()
         extended = Tokenizer.from_str(content)
         # Those that the file lists itself stay as they are.
         listed_tokens = {token.content for token in extended.get_added_tokens_decoder().values()}

@@ -720,7 +720,8 @@ ROWS = pd.DataFrame(
 @pytest.mark.parametrize("folder", [".", "data"])
 @pytest.mark.parametrize("ending", ["parquet", "jsonl", "csv", "csv.gz"])
 @pytest.mark.parametrize("total", [1, 3])
-def test_shards_of_the_hub_are_one_split(folder, ending, total, tmp_path):
+@pytest.mark.parametrize("has_hash", [False, True])
+def test_shards_of_the_hub_are_one_split(folder, ending, total, has_hash, tmp_path):
     (tmp_path / folder).mkdir(exist_ok=True)
     writers = {
         "parquet": lambda frame, file: frame.to_parquet(file),
@@ -730,7 +731,8 @@ def test_shards_of_the_hub_are_one_split(folder, ending, total, tmp_path):
     for split, frame in (("train", ROWS), ("validation", ROWS[::-1])):
         for number in range(total):
             part = frame[number * len(frame) // total : (number + 1) * len(frame) // total]
-            name = f"{split}-{number:05}-of-{total:05}.{ending}"
+            mark = f"-a09b{number}" if has_hash else ""
+            name = f"{split}-{number:05}-of-{total:05}{mark}.{ending}"
             writers[ending.partition(".")[0]](part, tmp_path / folder / name)
     task = find_task("classify", Columns(text="text", label="label"))
     files = task.files(tmp_path)
@@ -743,9 +745,22 @@ def test_shards_of_the_hub_are_one_split(folder, ending, total, tmp_path):
             str(number) for number in range(len(expected))
         ]
     if total > 1:
-        (tmp_path / folder / f"train-00001-of-{total:05}.{ending}").unlink()
+        next((tmp_path / folder).glob("train-00001-*")).unlink()
         with pytest.raises(DataError, match=f"2 of the {total} shards of `train`"):
             task.files(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["{}-00000-of-00001.jsonl", "{}/part-0.jsonl", "test/my_{}.jsonl"])
+def test_a_glob_of_several_splits_is_no_training_file(name, tmp_path):
+    for split, text in (("train", "a"), ("validation", "b")):
+        file = tmp_path / name.format(split)
+        file.parent.mkdir(exist_ok=True)
+        file.write_text("".join(f'{{"text": "{text} {n}", "label": {n % 2}}}\n' for n in range(4)))
+    task = find_task("classify", Columns(text="text", label="label"))
+    with pytest.raises(DataError, match="names files of dev and train"):
+        read_data(task, tmp_path / name.format("*"), None, 0.5, False, BadRows())
+    pattern = tmp_path / name.format("trai[n]")
+    assert len(read_data(task, pattern, None, 0.5, False, BadRows()).train) == 2
 
 
 def test_a_glob_is_one_table_and_bad_rows_name_its_files(tmp_path):

@@ -250,6 +250,17 @@ def test_the_first_line_of_a_file_of_lines_may_be_bad(tmp_path):
     assert [f.line for f in bad_rows.rows] == [1]
 
 
+@pytest.mark.parametrize("name", ["answer", "answer_text"])
+def test_answers_of_another_name_are_named(tmp_path, name):
+    record = json.dumps({"question": "When?", "context": "In July.", name: "July"})
+    with pytest.raises(DataError, match="has no answer") as caught:
+        read_content(tmp_path, record)
+    assert caught.value.hint == f"call `{name}` answers"
+    (example,) = read_content(tmp_path, record.replace(name, "answers"))[0]
+    assert example.target is not None
+    assert example.target[:2] == ("July", 3)
+
+
 @pytest.mark.parametrize("reason", BAD_ROWS)
 def test_a_bad_question_is_said_or_skipped(tmp_path, reason):
     content = f"{record_json()}\n{BAD_ROWS[reason]}\n{record_json(id='z')}\n"

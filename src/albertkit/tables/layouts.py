@@ -10,12 +10,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from albertkit.errors import DataError, closest_name, format_list, suggest_existing_path
-from albertkit.tables.files import check_no_broken_links, check_not_records, check_not_saved_dataset
+from albertkit.tables.files import (
+    check_no_broken_links,
+    check_not_records,
+    check_not_saved_dataset,
+    find_inputs,
+)
 from albertkit.tables.records import SPLIT_NAMES, DataFile, DataFiles, Records, SplitRecords
 from albertkit.tables.table import EXTENSIONS, PACKINGS, Quoting, Table
 
 IDS = ("id", "index", "idx", "guid")  # `albertkit predict` writes id, GLUE's submissions have index
-_SHARD = re.compile(r"-\d{5}-of-(\d{5})(?=\.)")
+_SHARD = re.compile(r"-\d{5}-of-(\d{5})(-[0-9a-f]+)?(?=\.)")  # older ones end with a hash
 _CLOSE = 0.6
 # `lable` is 0.8 to `label`; `source2` in a file without labels is 0.67 to `score`
 _CLOSE_LABEL = 0.75
@@ -192,13 +197,33 @@ def find_shards(data: Path, name: str) -> list[Path]:
         if len(shards) == 1 and "-of-00001" in shards[0].name:
             return shards
         if shards:
-            total = int(_SHARD.findall(shards[0].name)[0])
+            shard = _SHARD.search(shards[0].name)
+            assert shard is not None
+            total = int(shard[1])
             if len(shards) != total:
                 fact = f"`{folder}` has {len(shards)} of the {total} shards of `{name}`"
                 raise DataError("missing-file", fact, "copy or download the others, too")
-            ending = shards[0].name[_SHARD.search(shards[0].name).end() :]  # type: ignore[union-attr]
+            ending = shards[0].name[shard.end() :]
+            if shard[2]:
+                ending = f"-*{ending}"
             return [Path(glob.escape(str(folder)), f"{glob.escape(name)}-*-of-{total:05}{ending}")]
     return []
+
+
+def check_is_one_split(file: DataFile) -> None:
+    """Refuse a glob of files that are, by their names or those of their folders, of several splits."""
+    if isinstance(file, Records) or not glob.has_magic(str(file)):
+        return
+    splits_of_files: list[set[str]] = []
+    for input_file in find_inputs([file]):
+        *_, folder, name = Path("", input_file.path).parts
+        words = {folder.lower(), *re.split(r"[-_.]", name.lower())}
+        splits_of_files.append({split for split, names in SPLIT_NAMES.items() if words & {*names}})
+    # A folder of all of them may be called `test`.
+    splits = set.union(*splits_of_files) - set.intersection(*splits_of_files)
+    if len(splits) > 1:
+        fact = f"`{file}` names files of {' and '.join(sorted(splits))}"
+        raise DataError("ambiguous", fact, "name those of train, and others with --dev")
 
 
 def _tables_by_name(folder: Path) -> dict[str, list[Path]]:

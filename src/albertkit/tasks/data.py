@@ -17,6 +17,7 @@ from albertkit.batches.features import Features
 from albertkit.encodings import normalize
 from albertkit.errors import AlbertKitError, ConfigError, DataError, format_list
 from albertkit.tables.bad_rows import BadRows, pluralize
+from albertkit.tables.layouts import check_is_one_split
 from albertkit.tables.records import (
     Data,
     DataFile,
@@ -376,6 +377,7 @@ def read_data(
     """Read the examples of a training."""
     files = task.files(data)
     train_file = training_file(files, data)
+    check_is_one_split(train_file)
     train = read_split(task, train_file, "train", bad_rows)
     notes = []
     split = dev_split(files)

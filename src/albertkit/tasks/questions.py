@@ -194,10 +194,12 @@ def _record_example(record: Any, default_id: str, version: int, labelled: bool) 
             )
         return replace(example, impossible=True)
     if not file_answers:
-        raise UnusableRowError(
-            "the question has no answer and is not marked as `is_impossible`",
-            _NO_LABELS_HINT,
-        )
+        hint = _NO_LABELS_HINT
+        for name in ("answer", "answer_text", "gold_answers"):
+            if record.get(name) and "answers" not in record:
+                hint = f"call `{name}` answers"
+        reason = "the question has no answer and is not marked as `is_impossible`"
+        raise UnusableRowError(reason, hint)
     located = tuple(_locate_answer(context, text, start) for text, start in file_answers)
     if all(answer.start < 0 for answer in located):
         raise UnusableRowError(f"the context does not hold the answer `{located[0].text}`")

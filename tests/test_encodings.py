@@ -123,3 +123,7 @@ def test_what_was_converted_from_latin1_wrongly_is_refused(tmp_path, text, encod
 )
 def test_sound_text_is_not_mojibake(text):
     check_mojibake((text * 60).encode(), "text.txt")
+
+
+def test_what_was_piped_in_and_is_gone_is_not_taken_for_western():
+    assert "CP949" in encoding_advice(b"")

@@ -168,6 +168,8 @@ def encoding_advice(sample: bytes) -> str:
     Args:
         sample: Some of its bytes, from the beginning of a line.
     """
+    if not sample:  # of a pipe that is read already
+        return "convert it: `iconv -f ENCODING -t UTF-8`, of Korean mostly CP949, of Western Europe LATIN1"
     name = likely_encoding(sample)
     if name == "UTF-8":
         return _DAMAGED

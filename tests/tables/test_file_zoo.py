@@ -9,6 +9,7 @@ import lzma
 import os
 import subprocess
 import sys
+import tarfile
 import threading
 import unicodedata
 from contextlib import contextmanager
@@ -426,12 +427,29 @@ def test_messages_have_no_raw_carriage_return(tmp_path):
         table.check(["text"])
 
 
+def tar_of(content):
+    """A tar archive of one file."""
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w") as archive:
+        member = tarfile.TarInfo("a.csv")
+        member.size = len(content)
+        archive.addfile(member, io.BytesIO(content))
+    return stream.getvalue()
+
+
 @pytest.mark.parametrize(
     ("name", "content", "command"),
     [
         ("dump.csv.bz2", bz2.compress(b"text,label\na,pos\n"), "bunzip2 -k"),
         ("dump.csv.lzma", lzma.compress(b"text,label\na,pos\n", lzma.FORMAT_ALONE), "unlzma -k"),
         ("kaggle.zip", b"PK\x03\x04\x14\0\0\0", "unzip"),
+        ("texts.tar", tar_of(b"text,label\na,pos\n"), "tar xf"),
+        ("texts.tgz", gzip.compress(tar_of(b"text,label\na,pos\n")), "tar xf"),
+        ("texts.tar.xz", lzma.compress(tar_of(b"text,label\na,pos\n")), "tar xf"),
+        ("dump.7z", b"7z\xbc\xaf\x27\x1c\0\4", "7z x"),
+        ("dump.rar", b"Rar!\x1a\x07\x01\0", "unrar x"),
+        ("dump.csv.lz4", b"\x04\x22\x4d\x18\x64\x40", "unlz4 -k"),
+        ("dump.csv.Z", b"\x1f\x9d\x90te", "gunzip -k"),
         ("sheet.xlsx", b"PK\x03\x04\x14\0\0\0", "pandas.read_excel"),
         ("sheet.xls", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "pandas.read_excel"),
         (

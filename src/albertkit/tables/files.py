@@ -30,6 +30,7 @@ _READ_BYTES = 1 << 20
 _MAGIC = {b"\x1f\x8b": "gzip", b"\xfd7zXZ\x00": "xz", b"\x28\xb5\x2f\xfd": "zstandard"}
 # Skippable frames of zstandard: pzstd and seekable files begin with one.
 _MAGIC |= {bytes([0x50 + n]) + b"\x2a\x4d\x18": "zstandard" for n in range(16)}
+_TAR = re.compile(r"\.(tar\.\w+|t[gx]z)$")
 _BZIP2, _LZMA, _OLD_EXCEL = re.compile(rb"BZh[1-9]1AY&SY"), b"\x5d\0\0", b"\xd0\xcf\x11\xe0"
 _POINTER = re.compile(rb"version https://git-lfs|/annex/objects/|(\.\./)*\.git/annex/objects/")
 _SHEETS = (".xlsx", ".xlsm", ".ods", ".xls")
@@ -271,7 +272,7 @@ class ByteStream:
             (name for magic, name in _MAGIC.items() if head.startswith(magic)), None
         )
         # What holds or stands for another file is refused, with how to get at it
-        head = self._raw.peek(64)[:64]
+        head = self._raw.peek(512)[:512]
         path = file.path
         name = file.name.lower()
         if _POINTER.match(head):
@@ -291,6 +292,11 @@ class ByteStream:
             ("zip", "unzip", head.startswith(b"PK\x03\x04")),
             ("bzip2", "bunzip2 -k", _BZIP2.match(head)),
             ("lzma", "unlzma -k", head.startswith(_LZMA)),
+            ("tar", "tar xf", head[257:262] == b"ustar" or (self.packing and _TAR.search(name))),
+            ("7-Zip", "7z x", head.startswith(b"7z\xbc\xaf\x27\x1c")),
+            ("RAR", "unrar x", head.startswith(b"Rar!\x1a\x07")),
+            ("lz4", "unlz4 -k", head.startswith(b"\x04\x22\x4d\x18")),
+            ("compress", "gunzip -k", head.startswith(b"\x1f\x9d")),
         )
         for packing, unpack, is_packed in packings:
             if is_packed:

@@ -220,7 +220,8 @@ def check_is_one_split(file: DataFile) -> None:
         words = {folder.lower(), *re.split(r"[-_.]", name.lower())}
         splits_of_files.append({split for split, names in SPLIT_NAMES.items() if words & {*names}})
     # A folder of all of them may be called `test`.
-    splits = set.union(*splits_of_files) - set.intersection(*splits_of_files)
+    first, *further = splits_of_files
+    splits = first.union(*further) - first.intersection(*further)
     if len(splits) > 1:
         fact = f"`{file}` names files of {' and '.join(sorted(splits))}"
         raise DataError("ambiguous", fact, "name those of train, and others with --dev")

@@ -20,7 +20,7 @@ TOKENIZER_CONFIG = "tokenizer_config.json"
 TOKENIZER_JSON = "tokenizer.json"
 # Key of a tokenizer_config.json that albertkit wrote; transformers keeps it
 OUR_RULES = "text_rules"
-_ALBERT_CLASSES = ("AlbertTokenizer", "AlbertTokenizerFast")
+ALBERT_CLASSES = ("AlbertTokenizer", "AlbertTokenizerFast")
 # ElectraTokenizer and DistilBertTokenizer are BertTokenizer under another name.
 BERT_CLASSES = tuple(
     f"{name}Tokenizer{fast}"
@@ -111,7 +111,7 @@ class FolderFacts:
             CheckpointError: unsupported.
         """
         name = self.tokenizer_class
-        if name is not None and name not in (*_ALBERT_CLASSES, *BERT_CLASSES, *_JSON_CLASSES):
+        if name is not None and name not in (*ALBERT_CLASSES, *BERT_CLASSES, *_JSON_CLASSES):
             raise self._unread_tokenizer_error(f"of the class `{name}`")
         remote = self.tokenizer.get("auto_map")
         if remote:
@@ -148,7 +148,7 @@ class FolderFacts:
                 fact,
                 f"make an ALBERT's of it: `albertkit tokenizer trim {self.folder} TEXT --out DIR`",
             )
-        classes = ", ".join((*_ALBERT_CLASSES, *BERT_CLASSES, *_JSON_CLASSES))
+        classes = ", ".join((*ALBERT_CLASSES, *BERT_CLASSES, *_JSON_CLASSES))
         return CheckpointError(
             "unsupported",
             fact,

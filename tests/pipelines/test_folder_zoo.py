@@ -1,5 +1,6 @@
 """Folders as they lie on hubs, of every era: read as their own library reads them, or refused by one named error."""
 
+import json
 import shutil
 from functools import partial
 
@@ -456,6 +457,25 @@ def test_normalizers_that_their_class_replaces_are_reported(copy, caplog):
     with caplog.at_level("WARNING", "albertkit"):
         AlbertTokenizer.from_pretrained(folder)
     assert caplog.text.count("has a normalizer of its own") == 1
+
+
+@pytest.mark.parametrize("flag", [None, "do_lower_case", "keep_accents"])
+def test_flags_that_the_class_of_albert_reads_are_reported(copy, caplog, flag):
+    from tokenizers import normalizers
+
+    folder = copy("ours")
+    (folder / "spiece.model").unlink()
+    content = read_json(folder / "tokenizer.json")
+    theirs = [normalizers.NFKD(), normalizers.StripAccents(), normalizers.Lowercase()]
+    content["normalizer"] = json.loads(normalizers.Sequence(theirs).__getstate__())
+    write_json(folder / "tokenizer.json", content)
+    flags = {"do_lower_case": True, "keep_accents": False}
+    if flag is not None:
+        flags[flag] = not flags[flag]
+    settings(tokenizer_class="AlbertTokenizer", text_rules=None, **flags)(folder)
+    with caplog.at_level("WARNING", "albertkit"):
+        AlbertTokenizer.from_pretrained(folder)
+    assert ("has a normalizer of its own" in caplog.text) == (flag is not None)
 
 
 def test_tokenizers_without_segments_are_reported(copy, caplog):

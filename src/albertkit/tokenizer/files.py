@@ -15,7 +15,7 @@ import msgspec
 
 from albertkit.errors import CheckpointError, ConfigError
 from albertkit.files import read_json
-from albertkit.folder_facts import BERT_CLASSES, FolderFacts
+from albertkit.folder_facts import ALBERT_CLASSES, BERT_CLASSES, FolderFacts
 from albertkit.tokenizer import rules
 from albertkit.tokenizer.readings import Vocabulary, compare_reader
 
@@ -77,14 +77,20 @@ def read_tokenizer_json(folder: Path) -> str:
     content = read_json(file, "tokenizer")  # names the line of what is no JSON
     text = file.read_text(encoding="utf-8")
     facts = FolderFacts.from_folder(folder)
+    settings, name = facts.tokenizer, facts.tokenizer_class
     normalizer = content.get("normalizer") if isinstance(content, dict) else None
-    if facts.tokenizer_class not in BERT_CLASSES or not isinstance(normalizer, dict):
+    if name not in (*ALBERT_CLASSES, *BERT_CLASSES) or not isinstance(normalizer, dict):
         return text
-    if normalizer.get("type") != "BertNormalizer":
+    has_flags = normalizer.get("type") == "BertNormalizer"
+    if name in ALBERT_CLASSES:
+        steps = json.dumps(normalizer)
+        lower, strip = settings.get("do_lower_case", True), not settings.get("keep_accents", False)
+        has_flags = ('"Lowercase"' in steps, '"StripAccents"' in steps) == (lower, strip)
+    if not has_flags:
         fact = "`%s`: the class %s of transformers 5 has a normalizer of its own, here that of the file is used"
-        logger.warning(fact, file, facts.tokenizer_class)
+        logger.warning(fact, file, name)
+    if not has_flags or name in ALBERT_CLASSES:
         return text
-    settings = facts.tokenizer
     flags = {
         "lowercase": bool(settings.get("do_lower_case", True)),
         "strip_accents": settings.get("strip_accents"),

@@ -62,7 +62,10 @@ def test_heads_that_no_training_had_a_loss_for_are_not_asked(train):
     assert kinds(full) == {"fill-mask", "sentence-order"}
     continued = train("masks", start=full.model, config=None, steps=1, pair_task="none")
     assert kinds(continued) == {"fill-mask", "sentence-order"}
-    assert kinds(train("fresh", steps=1, pair_task="none")) == {"fill-mask"}
+    fresh = train("fresh", steps=1, pair_task="none")
+    assert kinds(fresh) == {"fill-mask"}
+    (fresh.model / "provenance.json").write_text("[]")  # another program's
+    assert "sentence-order" in load_pipelines(fresh.model)
 
 
 def test_order_alone(tmp_path, store, settings, train):

@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from albertkit.errors import (
     AlbertKitError,
     CheckpointError,
     ConfigError,
+    DataError,
     first_line,
     format_list,
     is_out_of_memory,
@@ -213,14 +215,17 @@ _HEADS_AND_SETTINGS = (
 
 def untrained_heads(folder: Path) -> list[str]:
     """Return those of the two pretraining heads that are as they were drawn, by the provenance of a folder."""
-    file = folder / PROVENANCE
-    provenance = read_typed(file, dict[str, Any]) if file.exists() else {}
+    provenance: dict[str, Any] = {}
+    with suppress(DataError):  # there is none, or another program's
+        provenance = read_typed(folder / PROVENANCE, dict[str, Any])
     untrained = []
     for head, setting, left_out in _HEADS_AND_SETTINGS:
         training = provenance
         while training.get(setting) == left_out:
             continued = training.get("continued")
-            if continued is None or any(n.startswith(head) for n in continued["initialised"]):
+            if continued is None or any(
+                name.startswith(head) for name in continued.get("initialised", ())
+            ):
                 untrained.append(head)
                 break
             training = continued.get("provenance", {})

@@ -324,7 +324,7 @@ def test_the_hub_is_named_where_it_cannot_be_reached(tmp_path, monkeypatch):
 
 
 def test_the_commands_after_a_pretraining_name_the_run_and_its_recommended_model(
-    runs, tiny_tokenizer
+    runs, tiny_tokenizer, tmp_path
 ):
     run = runs / "pretraining"
     commands = next_commands(runs / "store", run, tiny_tokenizer)
@@ -334,6 +334,12 @@ def test_the_commands_after_a_pretraining_name_the_run_and_its_recommended_model
     )
     assert all(str(run) in command and "final" not in command for command, _ in commands)
     assert commands[1][0].split(" --text ")[1] == f"'{ENGLISH.masked}' --kind fill-mask"
+    spaced = shutil.copytree(run, tmp_path / "my run")
+    for command, _ in next_commands("my records/*.tfrecord", spaced, tiny_tokenizer):
+        assert str(spaced) in shlex.split(command)
+    evaluation = next_commands("my records/*.tfrecord", spaced, tiny_tokenizer)[0][0]
+    assert shlex.split(evaluation)[-1] == "my records/*.tfrecord"
+    assert "'my records/*.tfrecord'" in evaluation
 
 
 def test_the_commands_after_a_korean_pretraining_are_korean(runs, tmp_path):

@@ -15,7 +15,7 @@ import pytest
 import torch
 from record_files import read_records
 from small_loop import replay_plans
-from small_store import ALONE, differing, weights
+from small_store import ALONE, differing, weights, write_config
 
 from albertkit.corpus import TokenStore, build_store
 from albertkit.errors import CheckpointError, ConfigError, DataError
@@ -358,6 +358,20 @@ def test_a_store_of_another_tokenizer_is_refused(tmp_path, store, train, slug_of
     assert slug_of(evaluate, model, tmp_path / "store") == "wrong-tokenizer"
 
 
+def test_a_store_of_as_many_other_words_is_refused(tmp_path, store, settings, slug_of):
+    """The vocabularies have the same size, so only their files tell them apart."""
+    text = store.folder.parent / "corpus.txt"
+    words = "[PAD] [UNK] [CLS] [SEP] [MASK]".split(), sorted(set(text.read_text().split()))
+    for name, vocabulary in (("own", words[0] + words[1]), ("other", words[0] + words[1][::-1])):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "vocab.txt").write_text("\n".join(vocabulary))
+        build_store([text], tmp_path / f"{name}-store", tmp_path / name, workers=0)
+    settings = replace(settings, config=write_config(tmp_path, len(vocabulary)), steps=1)
+    model = pretrain(tmp_path / "own-store", tmp_path / "run", settings).model
+    assert evaluate(model, tmp_path / "own-store").masked_lm_count
+    assert slug_of(evaluate, model, tmp_path / "other-store") == "wrong-tokenizer"
+
+
 def test_the_estimate_counts_what_is_there(store, settings):
     measured = estimate(store, settings=settings)
     expected = settings.model_config(store.vocab_size).num_parameters(heads=True)
@@ -384,6 +398,35 @@ def test_everything_impossible_is_listed_at_once(settings):
     with pytest.raises(ConfigError) as caught:
         replace(settings, **wrong).check()
     assert all(name in caught.value.message for name in wrong)
+
+
+@pytest.mark.parametrize(
+    ("changes", "idle"),
+    [
+        (dict(schedule="cosine", poly_power=2.0), "poly_power"),
+        (dict(schedule="constant", end_lr=1e-5), "end_lr"),
+        (dict(pair_task="nsp", sop_pairs="google"), "sop_pairs"),
+        (dict(pair_task="none", pair_lr_factor=0.1), "pair_lr_factor"),
+        (dict(masked_lm_prob=0.0, mask_units="pieces"), "mask_units"),
+        (dict(masked_lm_prob=0.0, max_predictions=9, max_ngram=2), "max_predictions"),
+        (dict(start_share=0.5), "start_share"),
+    ],
+)
+def test_options_that_another_one_leaves_without_effect_are_refused(settings, changes, idle):
+    with pytest.raises(ConfigError, match=f"{idle} has no effect with "):
+        replace(settings, **changes).check()
+
+
+def test_a_rate_that_was_left_open_ends_no_higher_than_it_begins():
+    with pytest.raises(ConfigError, match=r"end_lr is 0\.001, .* at most lr, 0\.000156"):
+        PretrainSettings(end_lr=1e-3).resolve()
+
+
+def test_a_run_with_a_configuration_claims_no_size(settings):
+    resolved, _ = settings.resolve()
+    assert "size" not in resolved.to_dict()
+    assert PretrainSettings().resolve()[0].size == "base"
+    assert "size tiny has no effect" in " ".join(replace(settings, size="tiny").resolve()[1])
 
 
 # --- what is said before anything is spent --------------------------------------------------------

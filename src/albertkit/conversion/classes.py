@@ -263,6 +263,11 @@ def check_vocabulary(tokens: int, rows: int, folder: str | Path = "") -> None:
         )
 
 
+def has_tokenizer(folder: Path) -> bool:
+    """Return whether a folder holds a tokenizer of any kind."""
+    return any(any(folder.glob(pattern)) for pattern in _VOCABULARIES)
+
+
 def read_model_tokenizer(
     folder: Path,
     config: AlbertConfig,

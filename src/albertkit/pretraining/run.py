@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from albertkit.command import takes
 from albertkit.config import AlbertConfig
-from albertkit.conversion.classes import read_model_tokenizer
+from albertkit.conversion.classes import has_tokenizer, read_model_tokenizer
 from albertkit.corpus import TokenStore
 from albertkit.errors import CheckpointError, ConfigError, MissingExtraError
 from albertkit.files import atomic_folder, read_typed, write_checksums
@@ -266,17 +266,14 @@ def next_commands(
     store: Any, run: str | Path, tokenizer: AlbertTokenizer, untrained: Sequence[str] = ()
 ) -> tuple[tuple[str, str], ...]:
     """Return commands to try with a finished run, whose model is the one that it recommends, and what each does."""
-    store = store.folder if isinstance(store, TokenStore) else store
+    data = shlex.quote(str(store.folder if isinstance(store, TokenStore) else store))
+    model = describe_selected_model(model_of_run_or_folder(Path(run)))
+    run = shlex.quote(str(run))
     texts = choose_example_texts(tokenizer)
     task = "nsmc" if texts is KOREAN else "sst2"
     commands = []
     if len(untrained) < 2:
-        commands.append(
-            (
-                f"albertkit evaluate {run} {store}",
-                f"score {describe_selected_model(model_of_run_or_folder(Path(run)))}",
-            )
-        )
+        commands.append((f"albertkit evaluate {run} {data}", f"score {model}"))
     if "predictions" not in untrained:
         commands.append(
             (
@@ -335,7 +332,7 @@ def evaluate(options: EvaluatePretrainedOptions) -> Evaluation:
     store = (
         options.store if isinstance(options.store, TokenStore) else TokenStore.open(options.store)
     )
-    if (folder / "spiece.model").exists():
+    if has_tokenizer(folder):
         store.check_tokenizer(read_model_tokenizer(folder, model.config))
     elif model.config.vocab_size != store.vocab_size:
         raise CheckpointError(

@@ -58,6 +58,16 @@ class MaskingOptions(Settings):
     short_seq_prob: Share = 0.1
     held_out: Share = 0.01
 
+    def problems(self) -> list[str]:
+        """List what is impossible."""
+        problems = super().problems()
+        if self.pair_task != "sop":
+            problems += self._without_effect("sop_pairs", f"pair_task {self.pair_task}")
+        if not self.masked_lm_prob:
+            masking = "max_predictions max_ngram favor_shorter_ngram mask_units"
+            problems += self._without_effect(masking, "masked_lm_prob 0")
+        return problems
+
 
 @dataclass(frozen=True, kw_only=True)
 class PretrainSettings(MaskingOptions, LoopOptions, ComputeOptions):
@@ -145,10 +155,16 @@ class PretrainSettings(MaskingOptions, LoopOptions, ComputeOptions):
             )
         if self.train_only == "new-rows" and self.masked_lm_prob == 0:
             problems.append("train_only new-rows needs masked tokens, masked_lm_prob is 0")
-        if self.new_rows_from is not None and self.train_only == "all":
-            problems.append("new_rows_from means something with train_only new-rows only")
-        if not 0 <= self.end_lr <= (self.lr or 10):
-            problems.append(f"end_lr is {self.end_lr}, it must be at least 0 and at most lr")
+        if self.train_only == "all":
+            problems += self._without_effect("new_rows_from", "train_only all")
+        if self.start_layers is None:
+            problems += self._without_effect("start_share", "all layers from the start")
+        if self.pair_task == "none":
+            problems += self._without_effect("pair_lr_factor", "pair_task none")
+        if not 0 <= self.end_lr <= (highest := self.lr or 10):
+            problems.append(
+                f"end_lr is {self.end_lr}, it must be at least 0 and at most lr, {highest:g}"
+            )
         if self.batch_size is not None and self.batch_tokens != PretrainSettings.batch_tokens:
             problems.append(
                 "batch_size and batch_tokens are both given; one follows from the other"
@@ -251,7 +267,7 @@ class PretrainSettings(MaskingOptions, LoopOptions, ComputeOptions):
         processes = self.processes or world_size
         tokens = self.max_micro_batch_tokens * self.accumulation * processes
         changes: dict[str, Any] = {"processes": processes}
-        if not continued and self.teacher is None:
+        if not continued and self.teacher is None and self.config is None:
             changes["size"] = self.size or "base"
         if self.initial_weights is None:
             changes["initial_weights"] = (
@@ -276,6 +292,9 @@ class PretrainSettings(MaskingOptions, LoopOptions, ComputeOptions):
             reasons.append(
                 f"lr: {changes['lr']:g} = 0.00176 x sqrt({tokens:,} / 2,097,152), the paper's rate at this batch"
             )
+            dataclasses.replace(self, lr=changes["lr"]).check()  # end_lr may be above it
+        if self.size is not None and self.config is not None:
+            reasons.append(f"size {self.size} has no effect: config decides")
         if self.minutes is not None:  # how many updates there will be is not known
             return dataclasses.replace(self, **changes), reasons
         steps = changes["steps"] = self.steps or PAPER_STEPS

@@ -521,7 +521,15 @@ def test_a_folder_with_something_in_it_is_not_overwritten(folder, tmp_path):
     with pytest.raises(CheckpointError, match=r"(?s)\[exists\].*holds a checkpoint"):
         convert(folder, target)
     (target / "left").touch()
-    (target / "pytorch_model.bin").touch()
+    # Of the weights before, of which they would say what is not so of the new ones
+    for name in (
+        "pytorch_model.bin",
+        "provenance.json",
+        "selected.json",
+        "SHA256SUMS",
+        "task.json",
+    ):
+        (target / name).touch()
     convert(folder, target, overwrite=True, to="npz")
     assert sorted(path.name for path in target.iterdir()) == [
         "README.md",

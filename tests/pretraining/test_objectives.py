@@ -9,12 +9,15 @@ import torch
 from record_files import read_records, write_lines
 from small_store import ALONE, SETTINGS, differing, store_of, weights, write_config
 
+from albertkit.conversion.convert import convert
 from albertkit.corpus import TokenStore
 from albertkit.model import AlbertForPreTraining
 from albertkit.pipelines.load import load_pipelines
 from albertkit.pretraining.objective import Unigram, evaluate_batches
 from albertkit.pretraining.run import doubts, evaluate
 from albertkit.pretraining.sources import open_pretraining_data
+from albertkit.vocabulary.extend import extend_vocabulary
+from albertkit.vocabulary.trim import trim_vocabulary
 
 SETTINGS = replace(
     SETTINGS, steps=4, lr=2e-2, optimizer="lamb", warmup_steps=0, eval_every=None, save_every=None
@@ -47,7 +50,7 @@ def test_a_head_without_a_loss_keeps_its_bits(tmp_path, train, how, untouched):
     assert moved == expected - ({"predictions.bias"} if "masked_lm_prob" in how else set())
 
 
-def test_heads_that_no_training_had_a_loss_for_are_not_asked(train):
+def test_heads_that_no_training_had_a_loss_for_are_not_asked(tmp_path, store, train):
     def kinds(run):
         filled = any("fill-mask" in command for command, _ in run.next)
         card = (run.model / "README.md").read_text()
@@ -64,6 +67,15 @@ def test_heads_that_no_training_had_a_loss_for_are_not_asked(train):
     assert kinds(continued) == {"fill-mask", "sentence-order"}
     fresh = train("fresh", steps=1, pair_task="none")
     assert kinds(fresh) == {"fill-mask"}
+    text = store.folder.parent / "corpus.txt"
+    trim_vocabulary(fresh.model, [text], tmp_path / "trimmed", min_count=2)
+    extend_vocabulary(
+        tmp_path / "trimmed", [text], tmp_path / "more", tmp_path / "trimmed", words=["zeb"]
+    )
+    convert(tmp_path / "more", tmp_path / "tf1", to="tf1")
+    convert(tmp_path / "tf1", tmp_path / "back")
+    for folder in ("trimmed", "more", "back"):
+        assert set(load_pipelines(tmp_path / folder)) == {"fill-mask", "embed"}
     (fresh.model / "provenance.json").write_text("[]")  # another program's
     assert "sentence-order" in load_pipelines(fresh.model)
 

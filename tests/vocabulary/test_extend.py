@@ -378,6 +378,8 @@ def test_morphemes_bound_what_is_found(english_model, korean):
         ({"coverage": 0}, "bad-value"),
         ({"rows": "random"}, "unknown-name"),
         ({"analyser": "hannanum"}, "unknown-name"),
+        ({"rows": "zero"}, "conflicting-options"),
+        ({"rows_from": "MODEL"}, "conflicting-options"),
     ],
 )
 def test_refused_settings_leave_nothing(english_model, korean_file, tmp_path, settings, slug):

@@ -28,11 +28,18 @@ from albertkit.conversion.options import ConvertOptions
 from albertkit.conversion.tensorflow.bundle import OBJECT_GRAPH, write_bundle, write_object_graph
 from albertkit.conversion.tensorflow_weights import NPZ
 from albertkit.errors import AlbertKitError, CheckpointError, MachineError
-from albertkit.files import atomic_file, atomic_folder, check_new_folder, write_file, write_json
+from albertkit.files import (
+    CHECKSUMS,
+    atomic_file,
+    atomic_folder,
+    check_new_folder,
+    write_file,
+    write_json,
+)
 from albertkit.model import AlbertForMultipleChoice
-from albertkit.model.files import PREFIX, StateDict, write_tensors
+from albertkit.model.files import PREFIX, PROVENANCE, StateDict, read_provenance, write_tensors
 from albertkit.model.pretrained import PretrainedAlbert, save_config_of_fp32
-from albertkit.model_paths import WEIGHTS_FILE
+from albertkit.model_paths import SELECTED, WEIGHTS_FILE
 from albertkit.output.progress import quiet_transformers
 from albertkit.output.render import to_markdown
 from albertkit.output.sections import FactList, Paragraph, Result, Section
@@ -304,7 +311,11 @@ _LEFT_OUT = {
 # A folder with one of these may be overwritten
 _CHECKPOINT_FILES = ("config.json", "albert_config.json")
 # Weights of any format; but a tokenizer may be called model.model.
-_REPLACED = (*_CHECKPOINT_FILES, "README.md", "model.[!m]*", "bert_model.ckpt*", "pytorch_model*")
+_REPLACED = (
+    *_CHECKPOINT_FILES,
+    *("README.md", "model.[!m]*", "bert_model.ckpt*", "pytorch_model*"),
+    *(PROVENANCE, SELECTED, CHECKSUMS, *_LEFT_OUT),  # of the weights before
+)
 
 
 @dataclass(frozen=True)
@@ -420,6 +431,8 @@ def convert(options: ConvertOptions) -> ConversionReport:
                     notes=source.notes,
                 )
                 _write_card(folder, report, source.folder / "README.md")
+                if provenance := read_provenance(source.folder):
+                    write_json(folder / PROVENANCE, provenance)
                 # What lies in the target and is no part of a checkpoint stays: notes, or the
                 # tokenizer that the user put there.
                 has_tokenizer = any(any(folder.glob(pattern)) for pattern in TOKENIZER_FILES)

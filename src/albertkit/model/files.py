@@ -213,11 +213,16 @@ _HEADS_AND_SETTINGS = (
 )
 
 
+def read_provenance(folder: Path) -> dict[str, Any]:
+    """Return what a folder says of its training; nothing where there is no such file, or another program's."""
+    with suppress(DataError):
+        return read_typed(folder / PROVENANCE, dict[str, Any])
+    return {}
+
+
 def untrained_heads(folder: Path) -> list[str]:
     """Return those of the two pretraining heads that are as they were drawn, by the provenance of a folder."""
-    provenance: dict[str, Any] = {}
-    with suppress(DataError):  # there is none, or another program's
-        provenance = read_typed(folder / PROVENANCE, dict[str, Any])
+    provenance = read_provenance(folder)
     untrained = []
     for head, setting, left_out in _HEADS_AND_SETTINGS:
         training = provenance

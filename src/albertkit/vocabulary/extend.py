@@ -29,11 +29,11 @@ from albertkit.conversion.classes import (
 from albertkit.conversion.convert import read_written_checkpoint, write_transformers
 from albertkit.conversion.initial import special_ids
 from albertkit.corpus.cooccurrence import Documents, cooccurrence_vectors
-from albertkit.errors import CheckpointError, DataError, format_list
-from albertkit.files import StrPath, new_folder, read_json, write_file, write_json
+from albertkit.errors import CheckpointError, ConfigError, DataError, format_list
+from albertkit.files import StrPath, new_folder, write_file, write_json
 from albertkit.folder_facts import FolderFacts
 from albertkit.model import AlbertModel
-from albertkit.model.files import NEW_ROWS_FROM, PROVENANCE
+from albertkit.model.files import NEW_ROWS_FROM, PROVENANCE, read_provenance
 from albertkit.model.pretrained import PretrainedAlbert
 from albertkit.model_paths import local_folder
 from albertkit.output.sections import Paragraph, Result, Section
@@ -97,10 +97,12 @@ class VocabularyModel:
         name: str,
         tokenizer: AlbertTokenizer,
         change: str,
+        new_rows_from: int | None = None,
     ) -> None:
         """Write the checkpoint folder with the tokenizer, a card that says what changed, and read it again.
 
-        How a sentence encoder makes vectors of its states does not depend on the vocabulary.
+        How a sentence encoder makes vectors of its states, and which heads were trained, does not
+        depend on the vocabulary; `new_rows_from` is the first untrained row.
         """
         checkpoint = self.checkpoint
         facts = FolderFacts.from_folder(checkpoint.folder)
@@ -120,6 +122,12 @@ class VocabularyModel:
         if card.is_file():
             text = card.read_text(encoding="utf-8", errors="replace").rstrip()
         write_file(folder / "README.md", f"{text}\n\n## Vocabulary\n\n{change}\n")
+        provenance = read_provenance(checkpoint.folder)
+        provenance.pop(NEW_ROWS_FROM, None)  # of the numbers before
+        if new_rows_from is not None:
+            provenance[NEW_ROWS_FROM] = new_rows_from
+        if provenance:
+            write_json(folder / PROVENANCE, provenance)
         read_written_checkpoint(folder, checkpoint.tensors, self.model_class)
 
 
@@ -324,6 +332,12 @@ def extend_vocabulary(options: ExtendOptions) -> ExtensionReport:
     out = Path(options.out)
     tokenizer = require_sentencepiece_tokenizer(options.tokenizer)
     model = None if options.model is None else Path(options.model)
+    if model is None and (options.rows_from is not None or options.rows != ExtendOptions.rows):
+        raise ConfigError(
+            "conflicting-options",
+            "rows and rows_from are for the embeddings of a model, and none is given",
+            "name it with --model, or leave --rows and --rows-from out",
+        )
     if model is not None:
         model = local_folder(model) if model.is_dir() else model
         file = find_sentencepiece_model(model)
@@ -360,11 +374,8 @@ def extend_vocabulary(options: ExtendOptions) -> ExtensionReport:
                     f"`albertkit tokenizer extend` (rows: {options.rows}); those before keep their ids and rows. "
                     "The new rows must be trained."
                 )
-                grown.write(folder, out.name, extended, change)
-            origin = model / PROVENANCE
-            before = read_json(origin) if origin.exists() else {}
-            # From where on `pretrain --train-only new-rows` trains.
-            write_json(folder / PROVENANCE, before | {NEW_ROWS_FROM: extension.first_id})
+                # From where on `pretrain --train-only new-rows` trains.
+                grown.write(folder, out.name, extended, change, extension.first_id)
         extended.write_piece_listing(folder)
         # A text of less than a hundred lines may hold none of them out.
         comparison = compare_json(folder, extended, lines or sample[:1000])

@@ -38,6 +38,8 @@ NODE_MODULES = Path(os.environ.get("NODE_PATH", ""))
 TABLE = Columns(text="text", label="label")
 TEXTS = ["the quick fox jumps over a lazy dog", "서울 the fox", "Wizards, brew! (quickly)", "fox"]
 LONG = " ".join(TEXTS * 9)
+LETTERS = "abcdefghijklmnopqrstuvwxyz!?(),"
+TO_TAG = [LONG, "the fox's\u200f dog \u200d fox \u200d \x85 quickly \u200d"]
 needs_packages = pytest.mark.skipif(
     not all((NODE_MODULES / name.rpartition("@")[0]).is_dir() for name in PACKAGES),
     reason="NODE_PATH has no packages",
@@ -77,6 +79,17 @@ def folders(save, folder, make_model, tokenizer, tmp_path):
             find_task(name, columns).with_changes(length=32, **changes), model_class
         )
 
+    def of_wordpiece():
+        model = task("squad1", AlbertForQuestionAnswering)()
+        for file in model.glob("spiece.*"):
+            file.unlink()
+        pieces = [*"[PAD] [UNK] [CLS] [SEP] [MASK] the quick fox".split(), *LETTERS]
+        vocabulary = "\n".join([*pieces, *("##" + letter for letter in LETTERS)])
+        (model / "vocab.txt").write_text(vocabulary, encoding="utf-8")
+        (model / "tokenizer.json").unlink()
+        write_json(model / "tokenizer_config.json", {"tokenizer_class": "BertTokenizer"})
+        return model
+
     classes = AlbertForSequenceClassification
     return {
         "fill-mask": lambda: folder(AlbertForPreTraining),
@@ -92,6 +105,7 @@ def folders(save, folder, make_model, tokenizer, tmp_path):
         "answer or none": task(
             "squad2", AlbertForQuestionAnswering, head_kind="spans", threshold=-1.0
         ),
+        "answer of WordPiece": of_wordpiece,
         "embed": encoder,
         "embed of a pretrained": lambda: folder(AlbertModel),
     }
@@ -185,6 +199,7 @@ def nearly(value):
         "tag",
         "answer",
         "answer or none",
+        "answer of WordPiece",
         "embed",
         "embed of a pretrained",
     ],
@@ -201,6 +216,7 @@ def test_the_browser_answers_as_the_pipeline(folders, kind, tmp_path, opened):
         )
     elif kind.startswith("answer"):
         questions = [{"question": "the fox?", "context": text} for text in (*TEXTS[:2], LONG)]
+        questions += [{"question": LONG, "context": text} for text in (TEXTS[0], LONG)]
         answers = in_browser(page, "answer", {"questions": questions, "top": 5})
         for answer, expected in zip(answers, pipeline(questions), strict=True):
             assert (
@@ -215,6 +231,7 @@ def test_the_browser_answers_as_the_pipeline(folders, kind, tmp_path, opened):
             if kind == "fill-mask"
             else [*TEXTS, "a [MASK] [SEP]"]
         )
+        texts += TO_TAG if kind == "tag" else []
         path = "classify" if kind == "multilabel" else kind
         expected = pipeline(texts)
         answers = in_browser(page, path, {"texts": texts})

@@ -40,6 +40,7 @@ from albertkit.output.sections import FactList, Result, Section
 from albertkit.pipelines.load import load_pipelines
 from albertkit.pipelines.pipeline import Pipeline
 from albertkit.tables.bad_rows import BadRows
+from albertkit.tasks.answers import max_question_tokens
 from albertkit.tokenizer import AlbertTokenizer
 from albertkit.tokenizer.texts import choose_example_texts
 
@@ -258,7 +259,7 @@ def page_facts(folder: Path, pipeline: Pipeline[Any]) -> dict[str, Any]:
         threshold = None if task.version == 1 else task.threshold or 0.0
         return facts | {
             "stride": task.stride,
-            "questionLength": task.max_query_length,
+            "questionLength": max_question_tokens(task.length, task.max_query_length),
             "best": task.n_best_size,
             "answerLength": task.max_answer_length,
             "threshold": threshold,

@@ -5,11 +5,12 @@
  */
 
 const MASK = "[MASK]";
-const CLITIC = "['’](?:s|m|d|re|ve|ll)(?![\\p{L}\\p{N}\\p{M}_])";
 const LETTER = "[\\p{L}\\p{N}\\p{M}\\p{Cf}_]";
+const CLITIC = `['’](?:s|m|d|re|ve|ll)(?!${LETTER})`;
+const VISIBLE = /[^\p{Z}\p{Cc}\p{Cf}]/u; // `_INVISIBLE` of tasks/tagging.py
 // The words of a sentence as the service cuts it: `_WORD` of pipelines/text_pipelines.py.
 const WORD = new RegExp(
-  `${CLITIC}|(?:\\p{L}\\.){2,}|[@#]?${LETTER}+(?:(?!${CLITIC})[-.,'’&]${LETTER}+)*|([^\\p{L}\\p{N}\\p{M}\\p{Cf}_\\s])\\1*`, "giu");
+  `${CLITIC}|(?:\\p{L}\\.){2,}|[@#]?${LETTER}+(?:(?!${CLITIC})[-.,'’&]${LETTER}+)*|([^\\p{L}\\p{N}\\p{M}\\p{Cf}_\\s\\x1c-\\x1f\\x85])\\1*`, "giu");
 
 /** Answers to the requests of the page: `(path, body) => {results}`, or `{results: cosines}` for similarity. */
 export function answers(site, tokenizer, run, library = []) {
@@ -55,21 +56,27 @@ export function answers(site, tokenizer, run, library = []) {
       const { logits, cut } = await logitsOf(value, truncate);
       return { value: site.sigmoid ? sigmoid(logits[0]) : logits[0], ...truncated(cut) };
     },
-    tag: async (text, { truncate }) => {
+    tag: async (text) => {
       const words = wordsOf(text);
       const pieces = words.map(({ word }) => tokenizer.encode(word, { add_special_tokens: false }));
-      const { outputs, cut } = await read(pieces.flatMap(({ ids }) => ids), null, truncate);
-      let place = 1, before = "O";
-      const tagged = words.map((word, number) => {
+      const logits = await logitsOfTokens(pieces.flatMap(({ ids }) => ids));
+      let place = 0;
+      for (const [number, word] of words.entries()) {
         const visible = pieces[number].tokens.findIndex((token) => token !== "▁"); // a word is tagged at that token
-        const known = visible >= 0 && place + visible < outputs.logits.dims[1] - 1;
-        const shares = known ? softmax(rowOf(outputs.logits, place + visible)) : [1];
-        const tag = known ? site.labels[shares.indexOf(Math.max(...shares))] : before.replace(/^B/, "I");
+        if (visible >= 0 && VISIBLE.test(word.word)) {
+          const shares = softmax(logits[place + visible]), share = Math.max(...shares);
+          Object.assign(word, { tag: site.labels[shares.indexOf(share)], share });
+        }
         place += pieces[number].ids.length;
-        before = tag;
-        return { ...word, tag, share: Math.max(...shares) };
-      });
-      return { words: words.map(({ word }) => word), tags: tagged.map(({ tag }) => tag), entities: entitiesOf(text, tagged), ...truncated(cut) };
+      }
+      for (const [number, word] of words.entries()) {
+        if (word.tag !== undefined) continue;
+        // Without a token of its own: inside what goes on behind it
+        const { tag, share } = words[number - 1] ?? { tag: "O", share: 1 }, inside = tag.replace(/^B/, "I");
+        const next = words.slice(number).find((other) => other.tag !== undefined)?.tag;
+        Object.assign(word, { tag: next === inside ? inside : "O", share });
+      }
+      return { words: words.map(({ word }) => word), tags: words.map(({ tag }) => tag), entities: entitiesOf(text, words) };
     },
     answer: ({ question, context }, { top = 5 }) => answerOf(question, context, top),
   };
@@ -80,12 +87,27 @@ export function answers(site, tokenizer, run, library = []) {
     return { logits: rowOf(outputs.logits, 0), cut };
   }
 
+  /** The logits of each token of a text of any length, of the window in which it is nearest to the centre. */
+  async function logitsOfTokens(ids) {
+    const size = site.length - 2, last = Math.max(ids.length - size, 0), starts = [], logits = [];
+    for (let start = 0; start < last; start += Math.max(size >> 1, 1)) starts.push(start);
+    starts.push(last);
+    for (const [number, start] of starts.entries()) {
+      const { outputs } = await read(ids.slice(start, start + size));
+      const next = starts[number + 1] ?? Infinity;
+      while (logits.length < ids.length && 2 * logits.length < start + next + size) {
+        logits.push(rowOf(outputs.logits, 1 + logits.length - start));
+      }
+    }
+    return logits;
+  }
+
   /** The likeliest tokens, as the service lists them. */
   function guesses(logits, top) {
     const shares = softmax(logits.slice(0, site.vocabulary));
     const best = [...shares.keys()].sort((a, b) => shares[b] - shares[a]).slice(0, top);
     return best.map((id) => {
-      const piece = tokenizer.id_to_token(id).replace(/^\uffff/, ""); // `plainTokenizer`
+      const piece = (tokenizer.id_to_token(id) ?? "").replace(/^\uffff/, ""); // `plainTokenizer`; of a name that is there twice
       return { piece, word: piece.replaceAll("▁", " ").trim(), id, probability: shares[id] };
     });
   }
@@ -98,7 +120,7 @@ export function answers(site, tokenizer, run, library = []) {
       const length = Array.from(part).length;
       if (part.trim()) {
         const { ids, tokens: pieces } = tokenizer.encode(part, { add_special_tokens: false });
-        const sizes = pieces.map((piece) => Array.from(piece.replace(/^▁/, "")).length);
+        const sizes = pieces.map((piece) => Array.from(piece.replace(/^(▁|##)/, "")).length);
         const even = sizes.reduce((sum, size) => sum + size, 0) === length;
         let at = start;
         ids.forEach((id, number) => {
@@ -143,6 +165,7 @@ export function answers(site, tokenizer, run, library = []) {
     }
     const ranked = [...candidates.values()].sort((a, b) => b.score - a.score).slice(0, site.best);
     const refused = site.threshold !== null && (ranked.length === 0 || nothing - ranked[0].score > site.threshold);
+    if (site.threshold !== null && ranked[site.best - 1]?.score < nothing) ranked.pop(); // none has its place
     if (site.threshold !== null) ranked.push({ text: "", start: null, end: null, score: nothing });
     const shares = softmax(ranked.map(({ score }) => score));
     const nbest = ranked.map((candidate, place) => ({ ...candidate, probability: shares[place] })).sort((a, b) => b.probability - a.probability);

@@ -508,16 +508,18 @@ def _scan_packets(video: VideoFile, packets: Iterable[Any], low: float, high: fl
     until = None
     timed = True
     for packet in packets:
-        # Empty ones end a file; discarded ones are what an edit list cuts off.
-        if packet is None or not packet.size or packet.is_discard:
+        if packet is None or not packet.size:  # empty ones end a file
+            continue
+        if packet.is_keyframe and packet.pts is not None:
+            # Both times: some formats are sought by one, some by the other (`frames_from`).
+            keys.append((packet.pts, packet.pts if packet.dts is None else packet.dts))
+        # An edit list cuts it off, but what is shown may hang on such a keyframe
+        if packet.is_discard:
             continue
         count += 1
         timed = timed and packet.pts is not None
         if not timed:
             continue
-        if packet.is_keyframe:
-            # Both times: some formats are sought by one, some by the other (`frames_from`).
-            keys.append((packet.pts, packet.pts if packet.dts is None else packet.dts))
         if low <= packet.pts <= high:
             times.append(packet.pts)
         until = max(until or 0.0, video.packet_end_seconds(packet))
@@ -693,6 +695,8 @@ def _decode_by_time(
             max(bisect_right(keys, pts[index], key=lambda key: key[0]) - 1, 0)
         ]
         first_index = int(np.searchsorted(pts, keyframe_pts))
+        if first_index > index:
+            return None  # no keyframe is known that it hangs on
         if first_index > expected:
             frames = video.frames_from(keyframe_pts, keyframe_dts)
             expected = first_index

@@ -128,6 +128,25 @@ def test_times_start_where_the_file_starts(clip):
     assert_allclose(frames.times, [0.0, 49 / 25], atol=1e-9)
 
 
+def test_what_hangs_on_a_keyframe_before_the_file_is_left_out(clip, spell):
+    """Cut without encoding before an open group: its first pictures refer to the group before."""
+    path = clip("clip.mkv", 50, codec="mpeg2video", options={"bf": "2"})
+    late = path.with_name("late.mkv")
+    with av.open(str(path)) as source, av.open(str(late), "w") as target:
+        stream = target.add_stream_from_template(source.streams.video[0])
+        packets = [packet for packet in source.demux(video=0) if packet.size]
+        keys = [number for number, packet in enumerate(packets) if packet.is_keyframe]
+        key_pts = packets[keys[1]].pts
+        assert packets[keys[1] + 1].pts < key_pts
+        for packet in packets[keys[1] :]:
+            packet.stream = stream
+            target.mux(packet)
+    ends = FrameSampling(num_frames=2, size=96, rounding="floor")
+    frames = sample_frames(late, ends)
+    assert spell(frames.pixels) == [key_pts // 40, 49]
+    assert frames.times[0] == pytest.approx(0)
+
+
 @pytest.mark.parametrize("name", ["clip.h264", "clip.avi"])
 def test_a_file_without_times_is_counted_at_its_rate(name, clip, spell):
     """A bare stream tells nothing; AVI with B-frames tells when they are decoded, which jumps back and forth."""
@@ -152,6 +171,8 @@ def test_an_edit_list_that_starts_between_keyframes(clip, spell, decode_everythi
     path.write_bytes(content)
     frames = decode_everything(path, 96)
     assert spell(np.stack([picture for _, picture in frames])) == list(range(15, 50))
+    ends = FrameSampling(num_frames=2, size=96, rounding="floor")
+    assert spell(sample_frames(path, ends).pixels) == [15, 49]  # the first hangs on one not shown
     sampled = sample_frames(path, FrameSampling(num_frames=35, size=96))
     assert_array_equal(sampled.pixels, [picture for _, picture in frames])
     assert spell(sample_frames(path, FrameSampling(num_frames=2, size=96), 0.4, 0.8).pixels) == [

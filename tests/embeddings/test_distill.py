@@ -184,7 +184,8 @@ def test_mistakes_are_named(start, lesson, tmp_path, refused):
     ):
         np.save(tmp_path / "stored.npy", stored)
         assert refused(start, tmp_path / "stored.npy", texts, run) == slug
-    assert refused(start, vectors, texts, run, dev=texts) == "conflicting-options"
+    for idle in (dict(dev=texts), dict(sts_kind="korsts")):
+        assert refused(start, vectors, texts, run, **idle) == "conflicting-options"
     assert refused(start, tmp_path / "none.npy", texts, run) == "not-found"
     computed = storing.Teacher("a model", "holed", lambda batch: holed[: len(batch)])
     with pytest.raises(DataError, match="by `a model` holds NaN"):

@@ -218,6 +218,7 @@ def test_what_cannot_be_done_is_refused(encoder, file, tmp_path, monkeypatch, sl
         ((tmp_path / "empty.txt", out), {}, "empty"),
         ((tmp_path / "t.csv", out), {}, "missing-column"),
         ((file, out), {"dimension": 33}, "bad-value"),
+        ((file, out), {"id": "number"}, "conflicting-options"),
         ((file, out), {"precision": "fp8"}, "unknown-name"),
         ((file, out), {"device": "tpu"}, "no-device"),
     ):

@@ -306,6 +306,11 @@ def test_a_run_on_records_leaves_what_it_promises(tmp_path, exported, train):
         assert (tmp_path / "run" / "final" / name).exists(), name
     # The records decide
     assert PretrainSettings.read(tmp_path / "run" / "run.toml")["length"] == 32
+    # How they were masked they do not say
+    assert "masked_lm_prob" not in (result.model / "provenance.json").read_text()
+    card = (result.model / "README.md").read_text()
+    assert not any(f"`{name}`" in card for name in ("masked_lm_prob", "max_ngram", "sop_pairs"))
+    assert all(f"`{name}`" in card for name in ("length", "pair_task", "held_out"))
     assert result.scores["masked_lm_count"] > 100
     assert result.scores["masked_lm_loss"] < 4.5
     assert 1 < result.scores["unigram_loss"] < np.log(48)

@@ -295,6 +295,12 @@ def _read_distillation(options: EmbedDistillOptions, run: Run[DistillSettings]) 
     settings = run.settings
     columns = options.columns
     bad_rows = BadRows(options.on_error)
+    if options.sts is None and options.sts_kind != EmbedDistillOptions.sts_kind:
+        raise ConfigError(
+            "conflicting-options",
+            "a kind of scored pairs is named, but no file",
+            "name the file with --sts",
+        )
     rows = read_texts(data, columns, None, bad_rows)
     choose_selection_metric(
         settings, options.sts is not None, len(rows[0]) > 1

@@ -115,6 +115,12 @@ def encode_file(options: EncodeOptions) -> EncodeReport:
     began = time.perf_counter()
     check_not_swapped(options.model, options.input)
     target = _check_output_file(Path(options.out), options.input)
+    if options.id is not None and target.suffix == ".npy":
+        raise ConfigError(
+            "conflicting-options",
+            f"`{target.name}` holds vectors alone, and no ids",
+            "leave --id out, or name a .parquet file",
+        )
     source = TextInput(
         str(options.input),
         options.text,

@@ -175,7 +175,8 @@ def pretrain(options: PretrainOptions) -> PretrainResult:
 def _make_recipe(run: Run[PretrainSettings], prepared: PreparedRun) -> TrainingRecipe[PackedBatch]:
     settings = prepared.settings
     model = prepared.model
-    provenance = prepared.made_from | {name: getattr(settings, name) for name in _REMEMBERED}
+    recorded = [name for name in _REMEMBERED if name not in prepared.source.unknown]
+    provenance = prepared.made_from | {name: getattr(settings, name) for name in recorded}
 
     def set_layers(progress: float) -> None:
         set_num_layers(model, num_layers_at(progress, settings, model.config.num_hidden_layers))
@@ -219,12 +220,13 @@ def _write_card(
     extent: Mapping[str, Any] = MappingProxyType({}),
 ) -> None:
     continued = {"continued": str(prepared.continued["model"])} if prepared.continued else {}
+    settings = prepared.settings.to_dict() | dict(extent)
     facts = PretrainingFacts(
         folder=f"{run.name}/{name}",
         config=prepared.model.config.to_dict(),
         parameters=prepared.parameters,
         corpus=prepared.source.facts() | continued,
-        settings=prepared.settings.to_dict() | dict(extent),
+        settings={name: settings[name] for name in settings if name not in prepared.source.unknown},
         results=evaluation,
         versions=package_versions(),
         example=choose_example_texts(prepared.source.tokenizer).masked,

@@ -3,7 +3,7 @@
 import dataclasses
 import shlex
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from glob import has_magic
 from pathlib import Path
 from typing import Any, Protocol
@@ -42,8 +42,12 @@ from albertkit.training.processes import World
 # would keep every run waiting; `albertkit doctor STORE` reads all of it.
 _VERIFIED = 4 << 30
 
-# The other masking options were decided when they were written
-_OPEN_IN_RECORDS = {"length", "pair_task", "held_out"}
+# These masking options were decided when the records were written
+_FIXED_IN_RECORDS = [
+    field
+    for field in dataclasses.fields(MaskingOptions)
+    if field.name not in ("length", "pair_task", "held_out")
+]
 
 
 class HeldOut(Protocol):
@@ -67,12 +71,14 @@ class PretrainingData(ABC):
         fingerprint: Another one is other data.
         tokenizer: To be saved with the model.
         settings: Those of the run, with what the data decides.
+        unknown: Names of settings that were decided when the data were made, which do not say how.
     """
 
     path: Path
     fingerprint: str
     tokenizer: Any
     settings: PretrainSettings
+    unknown: Sequence[str] = ()
 
     @abstractmethod
     def training(self, world: World) -> EpochStream:
@@ -213,19 +219,18 @@ class _StoreSource(PretrainingData):
 class _RecordSource(PretrainingData):
     """Records: segments, masks and length are as they were written; the order is drawn again in every epoch."""
 
+    unknown = tuple(field.name for field in _FIXED_IN_RECORDS)
+
     def __init__(
         self,
         path: Path,
         settings: PretrainSettings,
         tokenizer: str | Path | None,
     ) -> None:
-        fixed = [
-            field
-            for field in dataclasses.fields(MaskingOptions)
-            if field.name not in _OPEN_IN_RECORDS
-        ]
         if changed := [
-            field.name for field in fixed if getattr(settings, field.name) != field.default
+            field.name
+            for field in _FIXED_IN_RECORDS
+            if getattr(settings, field.name) != field.default
         ]:
             raise ConfigError(
                 "bad-value",

@@ -10,6 +10,7 @@ from record_files import read_records, write_lines
 from small_store import ALONE, SETTINGS, differing, store_of, weights, write_config
 
 from albertkit.conversion.convert import convert
+from albertkit.conversion.initial import init_model
 from albertkit.corpus import TokenStore
 from albertkit.model import AlbertForPreTraining
 from albertkit.pipelines.load import load_pipelines
@@ -50,7 +51,7 @@ def test_a_head_without_a_loss_keeps_its_bits(tmp_path, train, how, untouched):
     assert moved == expected - ({"predictions.bias"} if "masked_lm_prob" in how else set())
 
 
-def test_heads_that_no_training_had_a_loss_for_are_not_asked(tmp_path, store, train):
+def test_heads_that_no_training_had_a_loss_for_are_not_asked(tmp_path, store, settings, train):
     def kinds(run):
         filled = any("fill-mask" in command for command, _ in run.next)
         card = (run.model / "README.md").read_text()
@@ -67,6 +68,10 @@ def test_heads_that_no_training_had_a_loss_for_are_not_asked(tmp_path, store, tr
     assert kinds(continued) == {"fill-mask", "sentence-order"}
     fresh = train("fresh", steps=1, pair_task="none")
     assert kinds(fresh) == {"fill-mask"}
+    init_model(tmp_path / "init", store.folder / "tokenizer", config=settings.config)
+    assert set(load_pipelines(tmp_path / "init")) == {"embed"}
+    begun = train("begun", start=tmp_path / "init", config=None, steps=1, masked_lm_prob=0.0)
+    assert kinds(begun) == {"sentence-order"}
     text = store.folder.parent / "corpus.txt"
     trim_vocabulary(fresh.model, [text], tmp_path / "trimmed", min_count=2)
     extend_vocabulary(

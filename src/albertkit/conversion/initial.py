@@ -12,8 +12,9 @@ from albertkit.command import takes
 from albertkit.config import AlbertConfig
 from albertkit.conversion.options import InitOptions
 from albertkit.errors import ConfigError
-from albertkit.files import atomic_folder, check_new_folder, read_typed, write_file
+from albertkit.files import atomic_folder, check_new_folder, read_typed, write_file, write_json
 from albertkit.model import AlbertForPreTraining
+from albertkit.model.files import PROVENANCE
 from albertkit.output.sections import FactList, Result, Section
 from albertkit.tokenizer import AlbertTokenizer
 from albertkit.weights_file import count_parts
@@ -150,6 +151,8 @@ def init_model(
         model = AlbertForPreTraining(albert_config)
         with atomic_folder(out) as folder:
             model.save_pretrained(folder, loaded)
+            heads = ["predictions", "sop_classifier"]
+            write_json(folder / PROVENANCE, {"initialised": heads})
             write_file(folder / "README.md", _CARD.format(name=out.resolve().name, seed=seed))
     shapes = {name: (list(tensor.shape), "F32") for name, tensor in model.state_dict().items()}
     parts, _ = count_parts(shapes, albert_config)

@@ -234,6 +234,9 @@ def untrained_heads(folder: Path) -> list[str]:
                 untrained.append(head)
                 break
             training = continued.get("provenance", {})
+        else:
+            if head in training.get("initialised", ()):  # by `albertkit init`
+                untrained.append(head)
     return untrained
 
 

@@ -243,10 +243,13 @@ const largest = (values, count) => [...values.keys()].sort((a, b) => values[b] -
 
 /** The words of a sentence and their places in characters. */
 function wordsOf(text) {
-  const words = [];
-  for (const match of text.matchAll(WORD)) {
-    const start = Array.from(text.slice(0, match.index)).length;
-    words.push({ word: match[0], start, end: start + Array.from(match[0]).length });
+  const words = [], characters = (from, to) => Array.from(text.slice(from, to)).length;
+  let read = 0, end = 0;
+  for (const { 0: word, index } of text.matchAll(WORD)) {
+    const start = end + characters(read, index);
+    read = index + word.length;
+    end = start + characters(index, read);
+    words.push({ word, start, end });
   }
   return words;
 }

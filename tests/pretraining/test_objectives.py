@@ -51,7 +51,9 @@ def test_a_head_without_a_loss_keeps_its_bits(tmp_path, train, how, untouched):
     assert moved == expected - ({"predictions.bias"} if "masked_lm_prob" in how else set())
 
 
-def test_heads_that_no_training_had_a_loss_for_are_not_asked(tmp_path, store, settings, train):
+def test_heads_that_no_training_had_a_loss_for_are_not_asked(
+    tmp_path, store, settings, train, caplog
+):
     def kinds(run):
         filled = any("fill-mask" in command for command, _ in run.next)
         card = (run.model / "README.md").read_text()
@@ -69,7 +71,8 @@ def test_heads_that_no_training_had_a_loss_for_are_not_asked(tmp_path, store, se
     fresh = train("fresh", steps=1, pair_task="none")
     assert kinds(fresh) == {"fill-mask"}
     init_model(tmp_path / "init", store.folder / "tokenizer", config=settings.config)
-    assert set(load_pipelines(tmp_path / "init")) == {"embed"}
+    assert set(load_pipelines(tmp_path / "init")) == {"fill-mask", "sentence-order", "embed"}
+    assert "never trained" in caplog.text
     begun = train("begun", start=tmp_path / "init", config=None, steps=1, masked_lm_prob=0.0)
     assert kinds(begun) == {"sentence-order"}
     text = store.folder.parent / "corpus.txt"

@@ -235,7 +235,8 @@ def untrained_heads(folder: Path) -> list[str]:
                 break
             training = continued.get("provenance", {})
         else:
-            if head in training.get("initialised", ()):  # by `albertkit init`
+            # By `albertkit init`, whose own models answer: they are made to try things.
+            if training is not provenance and head in training.get("initialised", ()):
                 untrained.append(head)
     return untrained
 

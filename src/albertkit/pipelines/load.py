@@ -25,7 +25,7 @@ from albertkit.model import (
     AlbertForSequenceClassification,
     AlbertForTokenClassification,
 )
-from albertkit.model.files import untrained_heads
+from albertkit.model.files import read_provenance, untrained_heads
 from albertkit.model.pretrained import PretrainedAlbert
 from albertkit.model_paths import is_captioner_folder, local_folder
 from albertkit.pipelines.pipeline import Pipeline
@@ -184,6 +184,8 @@ def _load_model(path: Path) -> _FolderModel:
         return _FolderModel(task, model, tokenizer, tokenizer)
     facts = FolderFacts.from_folder(path)
     facts.check_cross_encoder()
+    if "initialised" in read_provenance(path):  # by `albertkit init`
+        logger.warning("`%s` was never trained: its answers are random", path)
     model = load_onnx(path) if is_onnx_folder(path) else load_model(path)
     tokenizer = read_model_tokenizer(path, model.config)
     reader: AlbertTokenizer | NamedSpecials = tokenizer

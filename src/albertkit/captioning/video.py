@@ -25,7 +25,7 @@ MAX_PIXELS = 1 << 26  # of a frame: 8192 x 8192. 8K is half of it; a decoder may
 _FORMATS = (
     "mov,matroska,avi,mpegts,mpeg,flv,asf,ogg,mxf,gxf,nut,rm,nsv,nuv,wtv,swf,ivf,dv,av1,obu,h261,h263,h264,hevc,vvc,evc,vc1,"
     "vc1test,m4v,mpegvideo,cavsvideo,avs2,avs3,dirac,dnxhd,mjpeg,mjpeg_2000,yuv4mpegpipe,mlv,cine,r3d,smjpeg,bink,smk,flic,"
-    "apng,gif,jpegxl_anim,png_pipe,jpeg_pipe,webp_pipe,bmp_pipe,tiff_pipe,jpegxl_pipe,j2k_pipe,exr_pipe,dpx_pipe,qoi_pipe"
+    "image2,apng,gif,jpegxl_anim,png_pipe,jpeg_pipe,webp_pipe,bmp_pipe,tiff_pipe,jpegxl_pipe,j2k_pipe,exr_pipe,dpx_pipe,qoi_pipe"
 )
 _INTRA = 1  # PyAV's PictureType.I
 _FORMATS_WITH_LENGTH = frozenset("mov matroska avi asf flv".split())
@@ -111,6 +111,7 @@ class VideoFile:
         limits = {
             "protocol_whitelist": "file",
             "format_whitelist": _FORMATS,
+            "pattern_type": "none",  # image2, which JPEGs are read by, would take %d for numbers
             **_ffmpeg_pixel_limit(),
         }
         try:
@@ -259,7 +260,9 @@ class VideoFile:
                     self.undecoded += 1
                 if awaited and awaited[0] == frame.pts:
                     awaited.popleft()
-                lost = lost and not (frame.key_frame or frame.pict_type == _INTRA)
+                # Of decoders that tell no type (QuickTime's Animation) the packet is asked
+                untold = not frame.pict_type and packet is not None and packet.is_keyframe
+                lost = lost and not (frame.key_frame or frame.pict_type == _INTRA or untold)
                 if lost or frame.is_corrupt:
                     self.undecoded += 1
                 else:

@@ -34,6 +34,7 @@ FORMATS = {
     "vp9.webm": (dict(codec="libvpx-vp9", options=HIDDEN), True),
     "vp8.webm": (dict(codec="libvpx", options=HIDDEN), False),
     "mjpeg.mov": (dict(codec="mjpeg", pix_fmt="yuvj420p"), True),
+    "animation.mov": (dict(codec="qtrle", pix_fmt="rgb24"), False),
     "moving.gif": (dict(codec="gif", pix_fmt="rgb8"), False),
     "moving.apng": (dict(codec="apng", pix_fmt="rgb24"), False),
 }
@@ -342,6 +343,17 @@ def test_frames_are_mirrored_as_displayed(clip, matrix):
     path.write_bytes(content)
     displayed = sample_frames(path, FrameSampling(num_frames=1, size=48)).pixels[0]
     assert_array_equal(displayed, MATRICES[matrix](plain))
+
+
+def test_a_photo_is_read_by_its_own_name(tmp_path):
+    """Of a JPEG larger than what FFmpeg looks at first its name decides; a `%d` in it is no pattern."""
+    noise = np.random.default_rng(1).integers(0, 256, (256, 256, 3), np.uint8)
+    for name in ("photo.jpg", "100%d.jpeg"):
+        Image.fromarray(noise).save(tmp_path / name, quality=95)
+        Image.fromarray(noise // 9).save(tmp_path / name.replace("%d", "1"), quality=95)
+        Image.fromarray(noise).save(tmp_path / name, quality=95)
+        frames = sample_frames(tmp_path / name, FrameSampling(num_frames=1, size=48))
+        assert frames.pixels.mean() == pytest.approx(noise.mean(), abs=3)
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))

@@ -209,6 +209,7 @@ def test_an_end_under_load_answers_what_was_accepted(sturdy, texts):
         ("empty", {}, "not-found"),
         ("tag", {"port": "taken"}, "in-use"),
         ("tag", {"host": "192.0.2.1", "no_key": True}, "bad-value"),  # an address of nobody
+        ("tag", {"host": "[::1]", "no_key": True}, "bad-value"),  # the name of nobody
     ],
 )
 def test_what_cannot_be_served_is_said_before_anything_listens(

@@ -283,6 +283,11 @@ def test_keys(tmp_path, monkeypatch):
     monkeypatch.setenv("ALBERTKIT_API_KEY", "other")
     assert ServeOptions(()).api_key == "other"
     assert ServeOptions((), api_key_file=key).api_key == "secret"
+    monkeypatch.setenv("ALBERTKIT_API_KEY", " other ")  # nobody can send blanks around a key
+    assert ServeOptions(()).api_key == "other"
+    monkeypatch.setenv("ALBERTKIT_API_KEY", " ")
+    with pytest.raises(ConfigError, match="into ALBERTKIT_API_KEY"):
+        ServeOptions(())
 
 
 def test_names_of_models(tmp_path):

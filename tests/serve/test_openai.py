@@ -70,8 +70,10 @@ def test_ids(client, pipeline, texts):
 def test_models(client):
     assert [model.id for model in client.models.list()] == ["pretrained"]
     assert client.models.retrieve("pretrained").object == "model"
-    with pytest.raises(openai.NotFoundError):
-        client.models.retrieve("classify")
+    for name in ("classify", "org/name"):
+        with pytest.raises(openai.NotFoundError) as error:
+            client.models.retrieve(name)
+        assert error.value.code == "model_not_found"
 
 
 def test_errors_have_openais_form(client):

@@ -89,12 +89,13 @@ class ServeOptions(DeviceOptions, BatchOptions):
     @cached_property
     def api_key(self) -> str | None:
         """Return the key in the file, else in the environment's `ALBERTKIT_API_KEY`, else None."""
-        if self.api_key_file is None:
-            key = os.environ.get(API_KEY) or None
-        else:
-            key = Path(self.api_key_file).read_text(encoding="utf-8").strip()
-        if key is not None and not (key.isascii() and key.isprintable() and key):
-            hint = "put one line into its file"
+        path = self.api_key_file
+        if path is None and not os.environ.get(API_KEY):
+            return None
+        text = os.environ[API_KEY] if path is None else Path(path).read_text("utf-8", "replace")
+        key = text.strip()  # as the key of a header is
+        if not (key.isascii() and key.isprintable() and key):
+            hint = f"put one line into {path or API_KEY}"
             raise ConfigError("bad-value", "the API key is empty, or not of printable ASCII", hint)
         return key
 

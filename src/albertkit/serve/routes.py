@@ -179,7 +179,7 @@ async def models(request: Request) -> dict[str, Any]:
     }
 
 
-@openai_router.get("/models/{model}", response_model=schemas.ModelObject)
+@openai_router.get("/models/{model:path}", response_model=schemas.ModelObject)
 async def model(model: str, request: Request) -> dict[str, Any]:
     """One of them."""
     name, _ = service_of(request).models.find_model_and_pipeline("embed", model)

@@ -118,13 +118,9 @@ def listening_socket(host: str, port: int) -> Iterator[socket.socket]:
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listener = socket.create_server((host, port), family=family, backlog=_BACKLOG)
-    except (OSError, OverflowError) as error:
-        reason = getattr(error, "strerror", None) or error
-        fact = f"cannot listen on {host} port {port}: {reason}"
-        if (
-            isinstance(error, socket.gaierror)
-            or getattr(error, "errno", None) == errno.EADDRNOTAVAIL
-        ):
+    except OSError as error:
+        fact = f"cannot listen on {host} port {port}: {error.strerror or error}"
+        if error.errno not in (errno.EADDRINUSE, errno.EACCES):
             hint = "give an address of this machine: --host 127.0.0.1, or --host 0.0.0.0 for all"
             raise ConfigError("bad-value", fact, hint) from None
         raise MachineError(

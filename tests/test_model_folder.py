@@ -407,9 +407,10 @@ def test_a_digest_means_the_files_of_a_model_and_nothing_else(tmp_path):
     """A copy has the same one; a byte in any file of the model or of one of its modules changes it."""
     folder = tmp_path / "model"
     copy = tmp_path / "copy"
-    (folder / "1_Pooling").mkdir(parents=True)
-    for name in ("config.json", "model.safetensors", "1_Pooling/config.json"):
-        (folder / name).write_bytes(b"before")
+    (folder / "pooling").mkdir(parents=True)
+    for name in ("config.json", "model.safetensors", "pooling/config.json"):
+        (folder / name).write_bytes(b"{}")
+    (folder / "modules.json").write_text(json.dumps([{"path": ""}, {"path": "pooling"}]))
     with digest_while_loading(folder) as digest:
         pass
     shutil.copytree(folder, copy)
@@ -417,10 +418,10 @@ def test_a_digest_means_the_files_of_a_model_and_nothing_else(tmp_path):
     os.utime(copy / "config.json", (1, 1))
     with digest_while_loading(copy) as copy_digest:
         assert copy_digest == digest
-    for name in ("model.safetensors", "1_Pooling/config.json"):
-        (copy / name).write_bytes(b"behind")
+    for name in ("model.safetensors", "pooling/config.json"):
+        (copy / name).write_bytes(b"[]")
         with digest_while_loading(copy) as copy_digest:
             assert copy_digest != digest
-        (copy / name).write_bytes(b"before")
+        (copy / name).write_bytes(b"{}")
     with pytest.raises(CheckpointError, match=r"\[changed\]"), digest_while_loading(folder):
         (folder / "model.safetensors").write_bytes(b"another")

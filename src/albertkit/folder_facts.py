@@ -287,9 +287,13 @@ class FolderFacts:
         """Return the classes that `modules.json` lists, without their packages; empty if there is none."""
         return [str(module.get("type")).rpartition(".")[2] for module in self._sentence_modules()]
 
+    def module_paths(self) -> list[str]:
+        """Return the folders below that `modules.json` lists, "" for this one; empty if there is none."""
+        return [str(module.get("path")) for module in self._sentence_modules()]
+
     def sentence_encoder_files(self) -> list[Path]:
         """Return the files and folders that make a vector of the encoder's states; empty if there are none."""
-        paths = [str(module.get("path")) for module in self._sentence_modules()]
+        paths = self.module_paths()
         # The encoder itself in a folder below, or what leads out of the folder
         if "" not in paths or any(Path(path).name != path for path in paths):
             return []

@@ -352,11 +352,10 @@ def digest_while_loading(folder: StrPath) -> Iterator[str]:
         CheckpointError: changed, if a file was replaced meanwhile.
     """
     path = Path(folder)
+    folders = {path, *(path / module for module in FolderFacts.from_folder(path).module_paths())}
 
     def versions() -> list[tuple[Path, int, int]]:
-        files = sorted(
-            file for pattern in ("*", "[0-9]*_*/*") for file in path.glob(pattern) if file.is_file()
-        )
+        files = sorted(file for parent in folders for file in parent.glob("*") if file.is_file())
         return [
             (file, file.stat().st_size, file.stat().st_mtime_ns)
             for file in files
@@ -366,7 +365,9 @@ def digest_while_loading(folder: StrPath) -> Iterator[str]:
 
     before = versions()
     yield sha256_bytes(
-        "".join(f"{file.relative_to(path)} {sha256_file(file)}\n" for file, *_ in before).encode()
+        "".join(
+            f"{os.path.relpath(file, path)} {sha256_file(file)}\n" for file, *_ in before
+        ).encode()
     )
     if versions() != before:
         raise CheckpointError(

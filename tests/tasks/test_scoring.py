@@ -85,8 +85,8 @@ def test_predictions_are_joined_by_id_or_by_position(tmp_path):
     by_id = write(tmp_path / "by_id.csv", "id,prediction\nc,no\na,yes\nb,yes\n")
     by_place = write(tmp_path / "by_place.tsv", "index\tprediction\n0\tyes\n1\tyes\n2\tno\n")
     records = [
-        {"id": name, "label": label, "index": 1}
-        for name, label in (("b", "yes"), ("c", "no"), ("a", "yes"))
+        {"id": name, "label": label, "index": 1, **cut}
+        for name, label, cut in (("b", "yes", {}), ("c", "no", {"truncated": 9}), ("a", "yes", {}))
     ]
     lines = write(tmp_path / "lines.jsonl.gz", records)
     results = [

@@ -28,7 +28,7 @@ PREDICTION_NAMES = tuple(
 COMPANIONS = set(
     """text texts sentence sentence1 sentence2 question question1 question2 premise hypothesis pair context tokens words
     title choices probabilities probability score scores logits entities start end nbest null_odds document index
-    layers""".split()
+    layers truncated""".split()
 )
 
 _SHARES = ("probabilities", "logits")

@@ -16,7 +16,7 @@ from albertkit.output.render import print_sections
 from albertkit.pipelines.predict import predict
 from albertkit.tables.bad_rows import BadRows
 from albertkit.tasks.check import check_task
-from albertkit.tasks.data import read_data_from_anywhere
+from albertkit.tasks.data import apply_task_settings, read_data_from_anywhere
 from albertkit.tasks.evaluate import evaluate_task, score_file
 from albertkit.tasks.finetune import finetune
 from albertkit.tasks.registry import find_task
@@ -77,6 +77,30 @@ def test_the_class_of_f1_can_be_chosen_and_only_one_of_two(start, table, tmp_pat
         slug_of(finetune, "regress", start, regression, tmp_path / "r", settings, columns=COLUMNS)
         == "bad-value"
     )
+
+
+@pytest.mark.parametrize(
+    ("task", "values"),
+    [
+        ("ner", {"long_texts": "windows"}),
+        ("choice", {"stride": 8}),
+        ("classify", {"stride": 8}),
+        ("classify", {"qa_head": "beam"}),
+        ("regress", {"threshold_from": "dev"}),
+        ("squad1", {"threshold_from": "dev"}),
+        ("squad2", {"long_texts": "windows"}),
+    ],
+)
+def test_settings_that_a_task_has_no_use_for_are_refused(task, values, slug_of):
+    assert slug_of(apply_task_settings, find_task(task), FinetuneSettings(**values)) == "bad-value"
+
+
+def test_settings_that_a_task_has_a_use_for_are_its_own(untrained, table, slug_of):
+    windows = find_task("classify").with_changes(long_texts="windows")
+    assert apply_task_settings(windows, FinetuneSettings(stride=8)) == replace(windows, stride=8)
+    chosen = apply_task_settings(find_task("squad2"), FinetuneSettings(threshold_from="dev"))
+    assert chosen.threshold_from == "dev"
+    assert slug_of(evaluate_task, untrained, table, threshold_from="dev") == "bad-value"
 
 
 def test_texts_that_the_tokenizer_cannot_read_are_noted(start, tmp_path, capfd):

@@ -537,24 +537,23 @@ def read_data_from_anywhere(
 
 def apply_task_settings(task: Task, settings: FinetuneSettings) -> Task:
     """Return the task with what the settings name about its sequences; what they leave open stays as it is."""
-    values = {
-        "length": settings.length,
-        "long_texts": settings.long_texts,
-        "stride": settings.stride,
-        "head_kind": settings.qa_head,
-        "threshold_from": settings.threshold_from,
-        "positive_class": settings.positive_class,
-    }
     names = {f.name for f in fields(task)}
-    if settings.positive_class is not None and "positive_class" not in names:
-        raise ConfigError(
-            "bad-value",
-            f"`{task.name}` has no two classes",
-            "leave --positive-class out",
-        )
-    return task.with_changes(
-        **{name: value for name, value in values.items() if name in names and value is not None}
-    )
+    if getattr(task, "version", 2) == 1:
+        names.discard("threshold_from")
+    if "long_texts" in names and "windows" not in (settings.long_texts, vars(task)["long_texts"]):
+        names.discard("stride")
+    changes = {}
+    for setting in "length long_texts stride qa_head threshold_from positive_class".split():
+        name = "head_kind" if setting == "qa_head" else setting
+        value = getattr(settings, setting)
+        if value == getattr(FinetuneSettings, setting):
+            continue
+        if name not in names:
+            fact = f"`{task.name}` has no use for {setting} `{value}`"
+            flag = setting.replace("_", "-")
+            raise ConfigError("bad-value", fact, f"leave --{flag} out")
+        changes[name] = value
+    return task.with_changes(**changes)
 
 
 def fingerprint(features: Features) -> str:

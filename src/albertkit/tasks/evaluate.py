@@ -22,6 +22,7 @@ from albertkit.tables.records import Data, as_files, file_name, quoted_name
 from albertkit.tables.table import Table
 from albertkit.tasks.answers import AnswerTask, score_answers
 from albertkit.tasks.data import (
+    apply_task_settings,
     find_split_file,
     read_split,
     unknown_token_lines,
@@ -32,6 +33,7 @@ from albertkit.tasks.models import TaskModel, check_not_swapped, load_task_model
 from albertkit.tasks.options import EvaluateOptions, PredictOptions, ScoreOptions
 from albertkit.tasks.predictions import File, check_same_order, wrong_label_error
 from albertkit.tasks.registry import TABLES, find_task, with_columns
+from albertkit.tasks.settings import FinetuneSettings
 from albertkit.tasks.tagging import TaggingTask
 from albertkit.tasks.task import Prediction, Task, rarer_of_two_classes, sorted_labels
 from albertkit.tasks.texts import (
@@ -65,6 +67,7 @@ def evaluate_task(options: EvaluateOptions) -> FinetuneResult:
     bad_rows = BadRows(options.on_error)
     loaded = load_model_on_engine("evaluate", options, options.data, bad_rows)
     task = with_columns(loaded.task, options.columns)
+    apply_task_settings(task, FinetuneSettings(threshold_from=options.threshold_from))
     with as_files(options.data) as files:
         file, split = find_split_file(task, files, options.split)
         examples = read_split(task, file, split, bad_rows)

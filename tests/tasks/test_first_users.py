@@ -17,7 +17,7 @@ from albertkit.pipelines.predict import predict
 from albertkit.tables.bad_rows import BadRows
 from albertkit.tasks.check import check_task
 from albertkit.tasks.data import apply_task_settings, read_data_from_anywhere
-from albertkit.tasks.evaluate import evaluate_task, score_file
+from albertkit.tasks.evaluate import describe_truncation, evaluate_task, score_file
 from albertkit.tasks.finetune import finetune
 from albertkit.tasks.registry import find_task
 from albertkit.tasks.settings import FinetuneSettings
@@ -101,6 +101,17 @@ def test_settings_that_a_task_has_a_use_for_are_its_own(untrained, table, slug_o
     chosen = apply_task_settings(find_task("squad2"), FinetuneSettings(threshold_from="dev"))
     assert chosen.threshold_from == "dev"
     assert slug_of(evaluate_task, untrained, table, threshold_from="dev") == "bad-value"
+
+
+@pytest.mark.parametrize("name", ["classify", "regress", "multilabel", "mrpc", "stsb", "ner"])
+def test_windows_are_named_to_those_who_can_have_them(name, slug_of):
+    """A task of pairs refuses them."""
+    task = find_task(name)
+    has_windows = "long-texts windows" in describe_truncation(1, 2, task)
+    assert has_windows == (name in ("classify", "regress", "multilabel"))
+    if not has_windows:
+        windows = FinetuneSettings(long_texts="windows")
+        assert slug_of(apply_task_settings, task, windows) == "bad-value"
 
 
 def test_texts_that_the_tokenizer_cannot_read_are_noted(start, tmp_path, capfd):

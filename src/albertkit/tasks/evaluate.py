@@ -165,7 +165,7 @@ def describe_truncation(num_truncated: int, num_examples: int, task: Task) -> st
     subject = f"{pluralize(num_examples, 'example')} {'is' if num_truncated == 1 else 'are'}"
     longer = (
         " (a model trained with --long-texts windows reads all of a text)"
-        if task.kind == "classification"
+        if isinstance(task, TextTask) and not task.reads_pairs
         else ""
     )
     return (

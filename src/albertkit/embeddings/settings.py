@@ -117,7 +117,7 @@ class EncoderSettings(EpochSettings):
                 "batch_size": (batch_size, f"{batch_size} ({recipe.source})"),
                 "steps": (
                     steps,
-                    f"{steps:,} = {epochs:g} epochs of {num_examples:,} at {batch_size}{source}",
+                    f"{steps:,} = {epochs:g} epoch{'' if epochs == 1 else 's'} of {num_examples:,} at {batch_size}{source}",
                 ),
                 "lr": learning_rate_and_reason(recipe.lr, recipe.source, config.hidden_size),
                 "dropout": (dropout, f"{dropout:g} ({of_dropout})"),

@@ -194,7 +194,7 @@ class FinetuneSettings(EpochSettings):
             "batch_size": (batch_size, f"{batch_size} ({source})"),
             "steps": (
                 steps,
-                f"{steps:,} = {epochs} epochs of {num_examples:,} at {batch_size}{from_preset}",
+                f"{steps:,} = {epochs} epoch{'' if epochs == 1 else 's'} of {num_examples:,} at {batch_size}{from_preset}",
             ),
             "lr": (lr, lr_reason),
             "warmup": (warmup, f"{warmup:.1%} of the steps ({source})"),

@@ -115,6 +115,8 @@ class ExportSettings(MaskingOptions):
             problems.append(
                 "masked_lm_prob is 0, it must be above 0: Google's records hold predictions"
             )
+        if self.pair_task == "nsp" and self.sop_pairs != ExportSettings.sop_pairs:
+            problems.append("sop_pairs has no effect with pair_task nsp: leave it out")
         return problems
 
 

@@ -58,16 +58,6 @@ class MaskingOptions(Settings):
     short_seq_prob: Share = 0.1
     held_out: Share = 0.01
 
-    def problems(self) -> list[str]:
-        """List what is impossible."""
-        problems = super().problems()
-        if self.pair_task != "sop":
-            problems += self._without_effect("sop_pairs", f"pair_task {self.pair_task}")
-        if not self.masked_lm_prob:
-            masking = "max_predictions max_ngram favor_shorter_ngram mask_units"
-            problems += self._without_effect(masking, "masked_lm_prob 0")
-        return problems
-
 
 @dataclass(frozen=True, kw_only=True)
 class PretrainSettings(MaskingOptions, LoopOptions, ComputeOptions):
@@ -155,12 +145,8 @@ class PretrainSettings(MaskingOptions, LoopOptions, ComputeOptions):
             )
         if self.train_only == "new-rows" and self.masked_lm_prob == 0:
             problems.append("train_only new-rows needs masked tokens, masked_lm_prob is 0")
-        if self.train_only == "all":
-            problems += self._without_effect("new_rows_from", "train_only all")
-        if self.start_layers is None:
-            problems += self._without_effect("start_share", "all layers from the start")
-        if self.pair_task == "none":
-            problems += self._without_effect("pair_lr_factor", "pair_task none")
+        if self.new_rows_from is not None and self.train_only == "all":
+            problems.append("new_rows_from means something with train_only new-rows only")
         if not 0 <= self.end_lr <= (highest := self.lr or 10):
             problems.append(
                 f"end_lr is {self.end_lr}, it must be at least 0 and at most lr, {highest:g}"
@@ -293,8 +279,20 @@ class PretrainSettings(MaskingOptions, LoopOptions, ComputeOptions):
                 f"lr: {changes['lr']:g} = 0.00176 x sqrt({tokens:,} / 2,097,152), the paper's rate at this batch"
             )
             dataclasses.replace(self, lr=changes["lr"]).check()  # end_lr may be above it
-        if self.size is not None and self.config is not None:
-            reasons.append(f"size {self.size} has no effect: config decides")
+        # Said and not refused: they may stand in the settings file of another run.
+        idle_options = {
+            "size": self.config is not None and "config",
+            "poly_power": self.schedule != "polynomial" and f"schedule {self.schedule}",
+            "end_lr": self.schedule == "constant" and "schedule constant",
+            "sop_pairs": self.pair_task != "sop" and f"pair_task {self.pair_task}",
+            "pair_lr_factor": self.pair_task == "none" and "pair_task none",
+            "start_share": self.start_layers is None and "all layers from the start",
+        }
+        masking = ("max_predictions", "max_ngram", "favor_shorter_ngram", "mask_units")
+        idle_options |= dict.fromkeys(masking, self.masked_lm_prob == 0 and "masked_lm_prob 0")
+        for name, reason in idle_options.items():
+            if reason and getattr(self, name) != getattr(PretrainSettings, name):
+                reasons.append(f"{name} has no effect with {reason}")
         if self.minutes is not None:  # how many updates there will be is not known
             return dataclasses.replace(self, **changes), reasons
         steps = changes["steps"] = self.steps or PAPER_STEPS

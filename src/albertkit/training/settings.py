@@ -75,14 +75,6 @@ class Settings:
         """List what does not fit together, of values that are each right."""
         return []
 
-    def _without_effect(self, names: str, reason: str) -> list[str]:
-        """List those of some options that were given, though another one leaves them without effect."""
-        return [
-            f"{name} has no effect with {reason}: leave it out"
-            for name in names.split()
-            if getattr(self, name) != getattr(type(self), name)
-        ]
-
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, None left out."""
         values = vars(self).items()
@@ -218,15 +210,6 @@ class LoopOptions(Settings):
     eval_every: NotNegative | None = None
     save_every: NotNegative | None = None
     keep: Positive = 2
-
-    def problems(self) -> list[str]:
-        """List what is impossible."""
-        problems = super().problems()
-        if self.schedule != "polynomial":
-            problems += self._without_effect("poly_power", f"schedule {self.schedule}")
-        if self.schedule == "constant":
-            problems += self._without_effect("end_lr", "schedule constant")
-        return problems
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -75,6 +75,11 @@ def run_cli(capsys):
             "--help",
         ),
         (
+            "embed evaluate a b --dimension 8 --dimension 1.5".split(),
+            "--dimension is `1.5`, it must be a whole number",
+            "--help",
+        ),
+        (
             "finetune a b c --lenght 3".split(),
             "unknown option: --lenght",
             "did you mean `--length`?",

@@ -427,6 +427,10 @@ def test_a_run_with_a_configuration_claims_no_size(settings):
     resolved, _ = settings.resolve()
     assert "size" not in resolved.to_dict()
     assert PretrainSettings().resolve()[0].size == "base"
+    (settings.config.parent / "run.toml").write_text(f'size = "base"\nconfig = "{settings.config}"')
+    replace(PretrainSettings(), config=settings.config).check_same(
+        settings.config.parent / "run.toml"
+    )
     assert "size has no effect with config" in " ".join(replace(settings, size="tiny").resolve()[1])
 
 

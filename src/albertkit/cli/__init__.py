@@ -132,8 +132,10 @@ def usage_error(error: CycloptsError, app: App) -> ConfigError:
 def convert_exactly(kind: Any, tokens: Sequence[Token]) -> Any:
     """Convert as cyclopts does, but refuse 1.5 for a whole number, which it would round."""
     value = convert(kind, tokens)
-    if type(value) is int and "." in tokens[0].value and value != float(tokens[0].value):
-        raise ValueError
+    values = value if isinstance(value, tuple) else [value]
+    for token, number in zip(tokens, values, strict=False):
+        if type(number) is int and "." in token.value and number != float(token.value):
+            raise CoercionError(token=token, target_type=int)
     return value
 
 

@@ -228,7 +228,7 @@ def untrained_heads(folder: Path) -> list[str]:
         training = provenance
         while training.get(setting) == left_out:
             continued = training.get("continued")
-            if continued is None or any(
+            if not isinstance(continued, dict) or any(
                 name.startswith(head) for name in continued.get("initialised", ())
             ):
                 untrained.append(head)

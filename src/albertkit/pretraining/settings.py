@@ -182,7 +182,12 @@ class PretrainSettings(MaskingOptions, LoopOptions, ComputeOptions):
         Raises:
             CheckpointError: changed, naming what differs.
         """
-        before = self.read(path).get("steps")
+        saved = self.read(path)
+        if self.config is not None and self.size is None and saved.get("size") is not None:
+            # Runs of an older version name a size beside their configuration
+            dataclasses.replace(self, size=saved["size"]).check_same(path)
+            return
+        before = saved.get("steps")
         now = self.steps
         if before is None or now is None or before == now:
             super().check_same(path)
